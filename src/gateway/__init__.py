@@ -1,0 +1,25 @@
+"""The gateway in front of every LLM provider: routes, budgets, streams, one process.
+
+The names below are what a user of the library needs; everything else is internal.
+"""
+
+from gateway.clock import FakeClock, RealClock
+from gateway.errors import GatewayError
+from gateway.gateway import Gateway
+from gateway.keys import hash_key
+from gateway.ledger import Ledger
+from gateway.providers import FakeProvider
+from gateway.router import route
+from llmkit.errors import ProviderError
+
+__all__ = [
+    "FakeClock",
+    "FakeProvider",
+    "Gateway",
+    "GatewayError",
+    "Ledger",
+    "ProviderError",
+    "RealClock",
+    "hash_key",
+    "route",
+]

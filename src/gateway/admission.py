@@ -1,0 +1,83 @@
+"""Who may ask for what, and how often: authenticate, scope, rate. Holds no money.
+
+Every route goes through here once: authenticate() turns a raw key into a Principal, admit() checks what this request
+asks for and takes its unit of the rate limit. A unit goes back if the request is then refused for another reason.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from gateway.chat import ChatRequest
+from gateway.clock import Clock
+from gateway.config import TenantConfig
+from gateway.context import Facts, Principal
+from gateway.errors import ModelNotAllowed, RateLimited
+from gateway.keys import KeyRing
+from gateway.ledger import Ledger
+from gateway.limits import Decision, TokenBucket
+from gateway.router import Catalog, RoutePlan
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A request that may go on, and how to take that back."""
+
+    plan: RoutePlan
+    bucket: TokenBucket | None
+    unit: Decision | None
+
+    def give_back(self, now_s: float) -> None:
+        """Return the unit of the rate limit: the request was refused for another reason."""
+        if self.bucket is not None and self.unit is not None:
+            self.bucket.give_back(self.unit, now_s)
+
+
+class Admission:
+    """Immutable but for the buckets, which lock themselves."""
+
+    def __init__(
+        self, keys: KeyRing, ledger: Ledger, catalog: Catalog, tenants: Mapping[str, TenantConfig], clock: Clock
+    ) -> None:
+        self._keys = keys
+        self._ledger = ledger
+        self._catalog = catalog
+        self._tenants = tenants
+        self._clock = clock
+        self._buckets = {
+            tenant.name: TokenBucket(tenant.rate_per_s, tenant.burst)
+            for tenant in tenants.values()
+            if tenant.rate_per_s is not None and tenant.burst is not None
+        }
+
+    def authenticate(self, raw_key: str | None) -> Principal:
+        """The principal that `raw_key` stands for. Raises InvalidApiKey."""
+        key = self._keys.authenticate(raw_key)
+        tenant = self._tenants.get(key.tenant)
+        return Principal(
+            key.id, key.tenant, self._ledger.account(key.tenant, key.id), tenant.models if tenant else None
+        )
+
+    def admit(self, principal: Principal, request: ChatRequest, facts: Facts) -> Admitted:
+        """Check the name and the rate. Raises ModelNotFound, ModelNotAllowed, RateLimited; takes no unit then."""
+        plan = self._catalog.plan(request.model, request.body, request.options.tags)
+        facts.alias = plan.alias
+        if not may_ask(principal.models, request.model):
+            raise ModelNotAllowed(request.model[:128])
+        bucket = self._buckets.get(principal.tenant)
+        if bucket is None:
+            return Admitted(plan, None, None)
+        unit = bucket.take(self._clock.now_s())
+        facts.rate = unit.state
+        if not unit.admitted:
+            raise RateLimited("Too many requests for this tenant.", retry_after_s=unit.retry_after_s)
+        return Admitted(plan, bucket, unit)
+
+    def visible_models(self, principal: Principal) -> tuple[str, ...]:
+        """The names that this principal may ask for."""
+        return tuple(name for name in self._catalog.names() if may_ask(principal.models, name))
+
+
+def may_ask(patterns: tuple[str, ...] | None, name: str) -> bool:
+    """Whether `name` matches one of the patterns (`*` and `?` as in file names); None allows every name."""
+    return patterns is None or any(fnmatchcase(name, pattern) for pattern in patterns)

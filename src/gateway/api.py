@@ -1,0 +1,351 @@
+"""HTTP to domain and back: routes, keys out of headers, facts into headers, errors into bodies.
+
+    POST /v1/chat/completions      a virtual key
+    GET  /v1/models, /v1/models/*  a virtual key
+    GET  /healthz, /readyz         nobody; aliases /health/liveliness, /health/liveness, /health/readiness
+    POST /control                  the command line, with the token of the control file
+
+Decides nothing about money, limits or models. `python -m gateway.api` serves.
+"""
+
+import hmac
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+from gateway.chat import check_tags
+from gateway.clock import Clock
+from gateway.commands import CommandError, Commands
+from gateway.context import Facts, Options
+from gateway.drive import drive
+from gateway.engines import threads
+from gateway.errors import (
+    DrainingError,
+    GatewayError,
+    InvalidApiKey,
+    InvalidRequest,
+    MethodNotAllowed,
+    ModelNotFound,
+    UnknownUrl,
+)
+from gateway.gateway import Gateway
+from gateway.http_head import HttpRefusal, RequestHead
+from gateway.server import Exchange
+from llmkit.money import format_usd
+from llmkit.openai import error_payload
+from llmkit.sse import frame
+from llmkit.types import Cancel
+from tracekit.trace import parse_traceparent
+
+HEALTH_PATHS = {
+    "/healthz": "alive",
+    "/health/liveliness": "alive",
+    "/health/liveness": "alive",
+    "/readyz": "ready",
+    "/health/readiness": "ready",
+}
+MAX_TIMEOUT_S = 86_400.0
+LONG_WAIT_S = 120
+"""Client libraries sleep through any Retry-After; beyond this they are told not to retry."""
+
+_JSON = ("content-type", "application/json")
+_STREAM = (
+    ("content-type", "text/event-stream; charset=utf-8"),
+    ("cache-control", "no-cache"),
+    ("x-accel-buffering", "no"),
+)
+_CREATED = 0
+"""When a model was made: unknown here, and clients want an integer."""
+
+Headers = list[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Whether the gateway can serve, and what an operator wants to see beside that."""
+
+    ready: bool
+    reasons: tuple[str, ...]
+    details: Mapping[str, object]
+
+
+class Api:
+    """The function that the server hands each exchange to. `gateway` may be replaced at any time (reload)."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        *,
+        commands: Commands,
+        control_token: str,
+        health: Callable[[], Health],
+        clock: Clock,
+    ) -> None:
+        self.gateway = gateway
+        self._commands = commands
+        self._control_token = control_token
+        self._health = health
+        self._clock = clock
+
+    def __call__(self, exchange: Exchange) -> None:
+        """Answer one request."""
+        head = exchange.head
+        path = head.path.rstrip("/") or "/"
+        if path in HEALTH_PATHS:
+            return self._answer_health(exchange, HEALTH_PATHS[path])
+        gateway = self.gateway
+        facts = gateway.new_facts()
+        try:
+            if path == "/control" and self._is_operator(head):
+                return self._control(exchange)
+            if exchange.draining:
+                raise DrainingError
+            if path == "/v1/chat/completions":
+                _allow(head, "POST")
+                return self._chat(exchange, gateway, facts)
+            if path == "/v1/models":
+                _allow(head, "GET", "HEAD")
+                return self._list_models(exchange, gateway, facts)
+            if path.startswith("/v1/models/"):
+                _allow(head, "GET", "HEAD")
+                return self._show_model(exchange, gateway, facts, unquote(head.path.removeprefix("/v1/models/")))
+            raise UnknownUrl(head.method, head.path[:200])
+        except HttpRefusal as refusal:
+            self._refuse(exchange, facts, InvalidRequest(refusal.message, status=refusal.status, code=refusal.code))
+        except GatewayError as error:
+            self._refuse(exchange, facts, error)
+        return None
+
+    def _refuse(self, exchange: Exchange, facts: Facts, error: GatewayError) -> None:
+        exchange.respond(error.status, [*_error_headers(error), *fact_headers(facts)], _error_body(error))
+
+    # --- chat ---------------------------------------------------------------------------------------------------
+
+    def _chat(self, exchange: Exchange, gateway: Gateway, facts: Facts) -> None:
+        head = exchange.head
+        principal = gateway.authenticate(key_of(head))
+        options = options_of(head)
+        raw = exchange.read_body()
+        caller = _HttpCaller(exchange, facts)
+        context = gateway.context(
+            principal,
+            raw,
+            caller,
+            options=options,
+            facts=facts,
+            trace_parent=parse_traceparent(head.get("traceparent")),
+        )
+        try:
+            answer = drive(gateway.serve(context))
+        except GatewayError as error:
+            if not caller.started:
+                raise
+            exchange.send(frame(_error_body(error)))
+            exchange.abort()
+            return
+        if answer.cut:
+            exchange.abort()
+        elif answer.body is not None:
+            exchange.respond(200, [_JSON, *self._timed(facts, context.started_s)], answer.body)
+
+    def _timed(self, facts: Facts, started_s: float) -> Headers:
+        overhead_s = self._clock.now_s() - started_s - facts.upstream_s
+        return [*fact_headers(facts), ("x-gateway-overhead-ms", f"{max(overhead_s, 0) * 1000:.3f}")]
+
+    # --- models -------------------------------------------------------------------------------------------------
+
+    def _list_models(self, exchange: Exchange, gateway: Gateway, facts: Facts) -> None:
+        principal = gateway.authenticate(key_of(exchange.head))
+        models = [_model(name) for name in gateway.visible_models(principal)]
+        _respond_json(exchange, 200, {"object": "list", "data": models}, fact_headers(facts))
+
+    def _show_model(self, exchange: Exchange, gateway: Gateway, facts: Facts, name: str) -> None:
+        principal = gateway.authenticate(key_of(exchange.head))
+        if name not in gateway.visible_models(principal):
+            raise ModelNotFound(name[:128])
+        _respond_json(exchange, 200, _model(name), fact_headers(facts))
+
+    # --- operators ----------------------------------------------------------------------------------------------
+
+    def _answer_health(self, exchange: Exchange, kind: str) -> None:
+        if kind == "alive":
+            return _respond_json(exchange, 200, {"status": "ok"}, [])
+        health = self._health()
+        body = {"status": "ready" if health.ready else "not ready", "reasons": list(health.reasons), **health.details}
+        return _respond_json(exchange, 200 if health.ready else 503, body, [])
+
+    def _is_operator(self, head: RequestHead) -> bool:
+        token = _bearer(head.get("authorization") or "")
+        return hmac.compare_digest((token or "").encode(), self._control_token.encode())
+
+    def _control(self, exchange: Exchange) -> None:
+        _allow(exchange.head, "POST")
+        try:
+            asked = json.loads(exchange.read_body())
+            result = {"result": self._commands.run(asked["command"], asked["arguments"])}
+        except CommandError as error:
+            return _respond_json(exchange, 400, {"error": str(error)}, [])
+        return _respond_json(exchange, 200, result, [])
+
+
+class _HttpCaller:
+    """The Caller of one HTTP exchange; its effects block the connection's thread."""
+
+    def __init__(self, exchange: Exchange, facts: Facts) -> None:
+        self._exchange = exchange
+        self._facts = facts
+        self.started = False
+
+    @property
+    def cancel(self) -> Cancel:
+        return self._exchange.cancel
+
+    async def start(self) -> None:
+        self.started = True
+        self._exchange.start_stream(200, [*_STREAM, *fact_headers(self._facts)])
+
+    async def send(self, frame: bytes) -> None:
+        self._exchange.send(frame)
+
+    async def finish(self, last: bytes) -> None:
+        self._exchange.finish(last)
+
+    async def pause(self, seconds: float) -> None:
+        threads.pause(seconds, self._exchange.cancel)
+
+
+# --- what a client says in headers --------------------------------------------------------------------------------
+
+
+def key_of(head: RequestHead) -> str | None:
+    """The virtual key of a request; None if there is none. Raises InvalidApiKey for two that differ."""
+    given = {value for name in ("x-api-key", "api-key") for value in head.get_all(name)}
+    for value in head.get_all("authorization"):
+        given.add(_bearer(value) or "")
+    if len(given) > 1:
+        raise InvalidApiKey
+    return next(iter(given), None)
+
+
+def _bearer(value: str) -> str | None:
+    scheme, _, credential = value.strip().partition(" ")
+    return credential.strip() if scheme.lower() == "bearer" else None
+
+
+def options_of(head: RequestHead) -> Options:
+    """The gateway's own inputs in headers. Raises InvalidRequest naming the header."""
+    cache = {part.strip().lower() for value in head.get_all("cache-control") for part in value.split(",")}
+    tags = head.get("x-gateway-tags")
+    version = head.get("x-gateway-prompt-version")
+    if version is not None and len(version) > 128:
+        raise InvalidRequest("`x-gateway-prompt-version` is too long.", param="x-gateway-prompt-version")
+    return Options(
+        tags=check_tags([tag.strip() for tag in tags.split(",") if tag.strip()]) if tags else (),
+        private=_flag(head, "x-gateway-private"),
+        prompt_version=version,
+        no_cache="no-cache" in cache,
+        no_store="no-store" in cache,
+        timeout_s=_timeout(head.get("x-gateway-timeout-s")),
+    )
+
+
+def _flag(head: RequestHead, name: str) -> bool:
+    value = (head.get(name) or "false").lower()
+    if value not in ("true", "false", "1", "0"):
+        raise InvalidRequest(f"`{name}` must be true or false.", param=name)
+    return value in ("true", "1")
+
+
+def _timeout(value: str | None) -> float | None:
+    if value is None:
+        return None
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds <= MAX_TIMEOUT_S:
+        raise InvalidRequest("`x-gateway-timeout-s` must be a number of seconds above 0.", param="x-gateway-timeout-s")
+    return seconds
+
+
+# --- what a client is told ----------------------------------------------------------------------------------------
+
+
+def fact_headers(facts: Facts) -> Headers:
+    """What is known of the request so far."""
+    headers = [
+        ("x-request-id", facts.request_id),
+        ("x-gateway-exit", str(facts.exit)),
+        ("x-gateway-cache", facts.cache),
+        ("x-gateway-attempts", str(facts.attempts)),
+    ]
+    if facts.deployment is not None:
+        headers.append(("x-gateway-deployment", facts.deployment))
+        headers.append(("x-gateway-provider", facts.provider or ""))
+        headers.append(("x-gateway-tier", facts.tier or ""))
+    if facts.hops:
+        headers.append(("x-gateway-route", ", ".join(facts.hops)))
+    if facts.cost_nanousd is not None:
+        headers.append(("x-gateway-cost-usd", format_usd(facts.cost_nanousd)))
+    if facts.rate is not None:
+        headers.append(("x-ratelimit-limit-requests", str(facts.rate.limit)))
+        headers.append(("x-ratelimit-remaining-requests", str(facts.rate.remaining)))
+        headers.append(("x-ratelimit-reset-requests", go_duration(facts.rate.reset_s)))
+    return headers
+
+
+def go_duration(seconds: float) -> str:
+    """A duration as OpenAI writes it: `120ms`, `8.64s`, `6m0s`, `1h2m3s`."""
+    milliseconds = math.ceil(seconds * 1000)
+    if milliseconds < 1000:
+        return f"{milliseconds}ms"
+    minutes, rest_ms = divmod(milliseconds, 60_000)
+    hours, minutes = divmod(minutes, 60)
+    tail = f"{rest_ms / 1000:g}s"
+    if hours:
+        return f"{hours}h{minutes}m{tail}"
+    return f"{minutes}m{tail}" if minutes else tail
+
+
+def _error_headers(error: GatewayError) -> Headers:
+    headers = [_JSON]
+    if error.status == 401:
+        headers.append(("www-authenticate", "Bearer"))
+    if isinstance(error, MethodNotAllowed):
+        headers.append(("allow", ", ".join(error.allowed)))
+    should_retry = error.should_retry
+    if error.retry_after_s is not None:
+        wait_s = max(math.ceil(error.retry_after_s), 1)
+        headers.append(("retry-after", str(wait_s)))
+        should_retry = False if wait_s > LONG_WAIT_S else should_retry
+    if should_retry is not None:
+        headers.append(("x-should-retry", str(should_retry).lower()))
+    return headers
+
+
+def _error_body(error: GatewayError) -> bytes:
+    return error_payload(error.message, error.type, error.code, error.param)
+
+
+def _model(name: str) -> dict[str, object]:
+    return {"id": name, "object": "model", "created": _CREATED, "owned_by": "gateway"}
+
+
+def _allow(head: RequestHead, *methods: str) -> None:
+    if head.method not in methods:
+        raise MethodNotAllowed(head.method, methods)
+
+
+def _respond_json(exchange: Exchange, status: int, value: Any, headers: Headers) -> None:
+    exchange.respond(status, [_JSON, *headers], json.dumps(value, separators=(",", ":")).encode())
+
+
+if __name__ == "__main__":
+    import sys
+
+    from gateway.cli import serve_main
+
+    sys.exit(serve_main())

@@ -1,0 +1,196 @@
+"""The composition root: builds everything from a configuration, once, and takes it apart again.
+
+The only file, besides the command line, that reads the environment of the process.
+"""
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from gateway.admission import Admission
+from gateway.clock import Clock, RealClock
+from gateway.commands import Commands
+from gateway.config import Config, ProviderConfig
+from gateway.data_dir import DataDir
+from gateway.dispatch import Dispatcher
+from gateway.drive import drive
+from gateway.engines.threads import ThreadsEngine
+from gateway.errors import StoreUnavailable
+from gateway.gateway import Gateway
+from gateway.keys import KeyRing
+from gateway.ledger import Ledger, OnCrash, Policy, Scope
+from gateway.oplog import OpLog
+from gateway.providers import FakeProvider, LiveProvider, Provider
+from gateway.router import Catalog
+from gateway.sqlite_store import SqliteStore, machine_boot_id
+from gateway.store import Durability
+from gateway.types import Window
+from llmkit.client import OpenAICompatClient
+from llmkit.transport import Timeouts
+from tracekit.sinks import MemorySink, Sink
+from tracekit.trace import Tracer
+
+SWEEP_EVERY_S = 2.0
+"""How soon a hold that is too old, or a store that can be written again, is noticed."""
+
+
+def request_ids(clock: Clock, random_bytes: Callable[[int], bytes]) -> Callable[[], str]:
+    """Ids that sort by time, so that rows are appended at one end of their index: `req_` and 32 hex digits."""
+    return lambda: f"req_{clock.wall_ms():012x}{random_bytes(10).hex()}"
+
+
+@dataclass(slots=True)
+class Books:
+    """The open ledger and key ring of one data directory."""
+
+    store: SqliteStore
+    ledger: Ledger
+    keys: KeyRing
+    commands: Commands
+    orphans: int
+
+    def close(self) -> None:
+        """Commit what is queued and mark a clean end."""
+        try:
+            self.store.flush()
+            drive(self.ledger.close())
+        except StoreUnavailable:
+            pass
+        self.store.close()
+
+
+def open_books(
+    data_dir: DataDir,
+    config: Config | None,
+    *,
+    clock: Clock | None = None,
+    on_error: Callable[[BaseException], None] = lambda error: None,
+) -> Books:
+    """Open the ledger of an owned directory and resolve what a dead process left in it.
+
+    config  its [store] and budgets apply; None for a command line that serves nothing
+    Raises sqlite_store.StoreRefused, StoreUnavailable.
+    """
+    clock = clock or RealClock()
+    durability = Durability(config.store.durability) if config else Durability.FULL
+    store = SqliteStore(data_dir.ledger, durability=durability, on_error=on_error)
+    ledger = Ledger(store, clock, durability=durability)
+    on_crash = OnCrash(config.store.on_crash) if config else OnCrash.UNRESOLVED
+    orphans = drive(ledger.open(pid=os.getpid(), machine_boot=machine_boot_id(), on_crash=on_crash))
+    keys = KeyRing(store, clock, os.urandom)
+    drive(keys.load())
+    books = Books(store, ledger, keys, Commands(store, ledger, keys, clock), orphans)
+    if not ledger.has_level(Scope.GLOBAL, ""):
+        drive(ledger.set_level(Scope.GLOBAL, "", Window.TOTAL, None))
+    if config is not None:
+        apply_budgets(config, books)
+    return books
+
+
+def apply_budgets(config: Config, books: Books) -> None:
+    """Give the ledger the limits of the configuration; tenants that it no longer names lose theirs."""
+    ledger, keys = books.ledger, books.keys
+    drive(ledger.set_level(Scope.GLOBAL, "", config.budget.window, config.budget.limit_nanousd))
+    for tenant in config.tenants.values():
+        drive(keys.make_tenant(tenant.name))
+        drive(ledger.set_level(Scope.TENANT, tenant.name, tenant.budget_window, tenant.budget_nanousd))
+    for name in keys.tenants():
+        if name not in config.tenants:
+            drive(ledger.set_level(Scope.TENANT, name, Window.TOTAL, None))
+
+
+def build_provider(config: ProviderConfig, clock: Clock) -> Provider:
+    """The provider that a configuration describes."""
+    if config.dialect == "fake" or config.base_url is None:
+        return FakeProvider(config.script, repeat=config.repeat, name=config.name)
+    timeouts = Timeouts(
+        connect_s=config.connect_timeout_s,
+        ttft_s=config.ttft_timeout_s,
+        idle_s=config.idle_timeout_s,
+        total_s=config.total_timeout_s,
+    )
+    client = OpenAICompatClient(
+        config.base_url,
+        timeouts=timeouts,
+        clock=clock.now_s,
+        max_event_bytes=config.max_event_bytes,
+        max_answer_bytes=config.max_answer_bytes,
+    )
+    return LiveProvider(config, client)
+
+
+def build_gateway(
+    config: Config,
+    books: Books,
+    *,
+    clock: Clock | None = None,
+    tracer: Tracer | None = None,
+    providers: Mapping[str, Provider] | None = None,
+    on_error: Callable[[BaseException], None] = lambda error: None,
+) -> Gateway:
+    """A gateway over open books. `providers` replaces those of the configuration by name, for tests."""
+    clock = clock or RealClock()
+    built = {name: build_provider(provider, clock) for name, provider in config.providers.items()}
+    admission = Admission(books.keys, books.ledger, Catalog(config), config.tenants, clock)
+    return Gateway(
+        admission=admission,
+        ledger=books.ledger,
+        dispatcher=Dispatcher(built | dict(providers or {}), config.providers, clock),
+        tracer=tracer or Tracer(),
+        clock=clock,
+        engine=ThreadsEngine(),
+        new_request_id=request_ids(clock, os.urandom),
+        on_error=on_error,
+    )
+
+
+class Janitor:
+    """Gives up holds that are too old and applies the policy to unresolved money, every SWEEP_EVERY_S, on a thread."""
+
+    def __init__(self, books: Books, config: Config, log: OpLog) -> None:
+        self._books = books
+        self._config = config
+        self._log = log
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="janitor", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(SWEEP_EVERY_S):
+            try:
+                self._sweep()
+            except StoreUnavailable:
+                continue
+            except Exception as error:  # noqa: BLE001 - the next round may succeed
+                self._log.error(error)
+
+    def _sweep(self) -> None:
+        if not self._books.store.writable:
+            drive(self._books.ledger.touch())
+        store = self._config.store
+        changed = drive(
+            self._books.ledger.sweep(
+                hold_ttl_s=store.hold_ttl_s,
+                unresolved_after_s=store.unresolved_after_s,
+                policy=Policy(store.unresolved_policy),
+            )
+        )
+        if changed:
+            self._log.event("holds_swept", holds=changed)
+
+
+def memory_tracer() -> Tracer:
+    """A tracer that keeps the last spans in memory."""
+    sink: Sink = MemorySink()
+    return Tracer(sink)
+
+
+def data_dir_path(argument: str | None, env: Mapping[str, str]) -> Path:
+    """Where the ledger lives: the flag, else GATEWAY_DATA_DIR, else ./gateway-data."""
+    return Path(argument or env.get("GATEWAY_DATA_DIR") or "gateway-data")

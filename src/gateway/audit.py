@@ -1,0 +1,133 @@
+"""Reading the book: verify it, list its rows and holds, sum up usage. Changes nothing.
+
+verify() recomputes every balance from the holds and every settled row from its holds, in SQL over one snapshot each,
+and reports each difference. It proves that the running sums and the book agree; it cannot prove that a provider billed
+what it reported.
+"""
+
+from dataclasses import dataclass
+
+from gateway.rows import COLUMNS
+from gateway.store import Record, Store, Value
+
+_BALANCE_DIFFERENCES = """
+    SELECT balance, sum(spent), sum(held), sum(unresolved), sum(overage) FROM (
+        SELECT id AS balance, spent_nanousd AS spent, held_nanousd AS held, unresolved_nanousd AS unresolved,
+            overage_nanousd AS overage FROM balances
+        UNION ALL
+        SELECT balance, -iif(state = 'settled', cost_nanousd, 0), -iif(state = 'open', amount_nanousd, 0),
+            -iif(state = 'unresolved', amount_nanousd, 0), -iif(state = 'settled', overage_nanousd, 0)
+        FROM (
+            SELECT key_balance AS balance, * FROM holds
+            UNION ALL SELECT tenant_balance, * FROM holds
+            UNION ALL SELECT global_balance, * FROM holds
+        )
+    ) GROUP BY balance
+    HAVING sum(spent) <> 0 OR sum(held) <> 0 OR sum(unresolved) <> 0 OR sum(overage) <> 0
+    ORDER BY balance LIMIT 100"""
+_HOLD_DIFFERENCES = """
+    SELECT id, state, amount_nanousd, cost_nanousd, overage_nanousd FROM holds
+    WHERE overage_nanousd <> iif(state = 'settled', max(cost_nanousd - amount_nanousd, 0), 0)
+        OR (state <> 'settled' AND cost_nanousd <> 0)
+        OR (state IN ('settled', 'void')) <> (resolved_by IS NOT NULL)
+    ORDER BY id LIMIT 100"""
+_ROW_DIFFERENCES = """
+    SELECT requests.request_id, requests.cost_nanousd, coalesce(sum(holds.cost_nanousd), 0)
+    FROM requests LEFT JOIN holds ON holds.request_id = requests.request_id AND holds.resolved_by = 'request'
+    WHERE requests.state IN ('settled', 'void')
+        AND NOT EXISTS (SELECT 1 FROM holds AS other WHERE other.request_id = requests.request_id
+            AND (other.resolved_by IS NULL OR other.resolved_by <> 'request'))
+    GROUP BY requests.id HAVING requests.cost_nanousd <> coalesce(sum(holds.cost_nanousd), 0)
+    ORDER BY requests.id LIMIT 100"""
+_ROWLESS_HOLDS = """
+    SELECT holds.id, holds.request_id FROM holds LEFT JOIN requests ON requests.request_id = holds.request_id
+    WHERE holds.state <> 'open' AND holds.resolved_by = 'request' AND requests.id IS NULL
+    ORDER BY holds.id LIMIT 100"""
+_COUNTS = """SELECT (SELECT count(*) FROM balances), (SELECT count(*) FROM holds), (SELECT count(*) FROM requests),
+    (SELECT count(*) FROM holds WHERE state = 'open'), (SELECT count(*) FROM holds WHERE state = 'unresolved')"""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What verify() found; `differences` is empty when the book is right."""
+
+    balances: int
+    holds: int
+    rows: int
+    open_holds: int
+    unresolved_holds: int
+    differences: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not self.differences
+
+
+async def verify(store: Store) -> Report:
+    """Recompute every balance and row from the holds. Safe at any time; a living gateway may go on."""
+    differences = [
+        f"balance {balance} differs from its holds: spent {spent:+}, held {held:+}, unresolved {unresolved:+}, "
+        f"overage {overage:+} nano-dollars"
+        for balance, spent, held, unresolved, overage in await store.read(_BALANCE_DIFFERENCES)
+    ]
+    differences += [
+        f"hold {hold} ({state}) is inconsistent: amount {amount}, cost {cost}, overage {overage}"
+        for hold, state, amount, cost, overage in await store.read(_HOLD_DIFFERENCES)
+    ]
+    differences += [
+        f"row {request} says {row_cost}, its holds say {hold_cost} nano-dollars"
+        for request, row_cost, hold_cost in await store.read(_ROW_DIFFERENCES)
+    ]
+    differences += [f"hold {hold} of {request} has no row" for hold, request in await store.read(_ROWLESS_HOLDS)]
+    counts = [int(count) for count in (await store.read(_COUNTS))[0]]
+    return Report(counts[0], counts[1], counts[2], counts[3], counts[4], tuple(differences))
+
+
+MOST_ROWS = 10_000
+"""Rows that are listed when no other number is asked for."""
+
+_HOLD_FIELDS = (
+    *("id", "request_id", "tenant", "key_id", "alias", "deployment", "amount_nanousd", "state", "opened_ms"),
+    *("unresolved_ms", "unresolved_why"),
+)
+_ROW_SELECT = f"""SELECT {", ".join("requests." + name for name in COLUMNS)}, latest.state, latest.cost, latest.overage
+    FROM requests LEFT JOIN (
+        SELECT request_id, sum(cost_nanousd) AS cost, sum(overage_nanousd) AS overage,
+            CASE WHEN sum(state = 'unresolved') > 0 THEN 'unresolved' WHEN sum(state = 'settled') > 0 THEN 'settled'
+                 WHEN sum(state = 'open') > 0 THEN 'open' ELSE 'void' END AS state
+        FROM holds GROUP BY request_id
+    ) AS latest ON latest.request_id = requests.request_id"""  # noqa: S608 - names of our own fields
+
+
+async def list_rows(store: Store, *, key_id: str | None = None, limit: int = MOST_ROWS) -> list[dict[str, Value]]:
+    """The newest `limit` rows, oldest first, each with what its money has become by now (late settlements included)."""
+    records = await store.read(
+        f"{_ROW_SELECT} WHERE ?1 IS NULL OR requests.key_id = ?1 ORDER BY requests.id DESC LIMIT ?2", (key_id, limit)
+    )
+    return [_row(record) for record in reversed(records)]
+
+
+def _row(record: Record) -> dict[str, Value]:
+    row = dict(zip(COLUMNS, record, strict=False))
+    state, cost, overage = record[len(COLUMNS) :]
+    if state is not None:
+        row |= {"state": state, "cost_nanousd": cost, "overage_nanousd": overage}
+    return row | {"stream": bool(row["stream"]), "estimated": bool(row["estimated"])}
+
+
+async def list_holds(store: Store) -> list[dict[str, Value]]:
+    """Every hold that is open or unresolved, oldest first."""
+    records = await store.read(
+        f"SELECT {', '.join(_HOLD_FIELDS)} FROM holds WHERE state IN ('open', 'unresolved') ORDER BY id"  # noqa: S608 - constants
+    )
+    return [dict(zip(_HOLD_FIELDS, record, strict=True)) for record in records]
+
+
+async def usage(store: Store) -> list[dict[str, Value]]:
+    """Requests, tokens and cost per tenant, key and alias."""
+    names = ("tenant", "key_id", "alias", "requests", "prompt_tokens", "completion_tokens", "cost_nanousd")
+    records = await store.read(
+        """SELECT tenant, key_id, alias, count(*), sum(prompt_tokens), sum(completion_tokens), sum(cost_nanousd)
+            FROM requests GROUP BY tenant, key_id, alias ORDER BY tenant, key_id, alias"""
+    )
+    return [dict(zip(names, record, strict=True)) for record in records]

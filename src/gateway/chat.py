@@ -1,0 +1,169 @@
+"""A chat completion request as the gateway understands it: only what it routes, meters and prices is checked.
+
+Everything else is the upstream's business and travels on as it came. Pure; raises InvalidRequest and nothing else.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.context import Options
+from gateway.errors import InvalidRequest
+from gateway.strict_json import StrictJsonError, loads_object
+
+MAX_CAP = 1_000_000_000
+"""Largest output cap in tokens; no model answers with more, and prices times it stay exact."""
+
+MAX_CHOICES = 128
+"""OpenAI's own bound of `n`."""
+
+MAX_TAGS = 16
+MAX_TAG_CHARS = 64
+
+_PRICED_AS_STANDARD = ("auto", "default")
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """A valid request.
+
+    body         the JSON object as it came, gateway fields included
+    cap          the client's own output cap in tokens, per choice; None if it gave none
+    choices      how many answers it asks for
+    wants_usage  whether a stream is to end with a usage chunk
+    """
+
+    body: dict[str, Any]
+    model: str
+    stream: bool
+    cap: int | None
+    choices: int
+    wants_usage: bool
+    has_tools: bool
+    options: Options
+
+
+def parse_chat(raw: bytes, options: Options) -> ChatRequest:
+    """Read and check the body of POST /v1/chat/completions; `options` are those of the headers."""
+    try:
+        body = loads_object(raw)
+    except StrictJsonError as error:
+        raise InvalidRequest(f"Invalid request body: {error}.", param=error.param or "body") from error
+    model = _model(body)
+    messages = body.get("messages")
+    if type(messages) is not list or not messages:
+        raise InvalidRequest("`messages` must be a non-empty array of messages.", param="messages")
+    if not all(type(message) is dict for message in messages):
+        raise InvalidRequest("Each of `messages` must be an object.", param="messages")
+    _refuse_unpriced(body)
+    stream = _boolean(body, "stream")
+    return ChatRequest(
+        body=body,
+        model=model,
+        stream=stream,
+        cap=_cap(body),
+        choices=max(_count(body, "n", MAX_CHOICES) or 1, _count(body, "best_of", MAX_CHOICES) or 1),
+        wants_usage=stream and _wants_usage(body),
+        has_tools=_has_tools(body),
+        options=_options(body, options),
+    )
+
+
+def _model(body: Mapping[str, Any]) -> str:
+    model = body.get("model")
+    if type(model) is not str or not model or len(model) > 256:
+        raise InvalidRequest("`model` must be a non-empty string.", param="model")
+    return model
+
+
+def _boolean(body: Mapping[str, Any], name: str) -> bool:
+    value = body.get(name)
+    if value is not None and type(value) is not bool:
+        raise InvalidRequest(f"`{name}` must be a boolean.", param=name)
+    return bool(value)
+
+
+def _count(body: Mapping[str, Any], name: str, most: int) -> int | None:
+    value = body.get(name)
+    if value is None:
+        return None
+    if type(value) is not int or not 1 <= value <= most:
+        raise InvalidRequest(f"`{name}` must be an integer from 1 to {most}.", param=name)
+    return value
+
+
+def _cap(body: Mapping[str, Any]) -> int | None:
+    """`max_completion_tokens`, else `max_tokens`; both are checked, the newer name wins."""
+    old = _count(body, "max_tokens", MAX_CAP)
+    new = _count(body, "max_completion_tokens", MAX_CAP)
+    return old if new is None else new
+
+
+def _wants_usage(body: Mapping[str, Any]) -> bool:
+    options = body.get("stream_options")
+    if options is None:
+        return False
+    if type(options) is not dict:
+        raise InvalidRequest("`stream_options` must be an object.", param="stream_options")
+    return _boolean(options, "include_usage")
+
+
+def _has_tools(body: Mapping[str, Any]) -> bool:
+    for name in ("tools", "functions"):
+        value = body.get(name)
+        if value is not None and type(value) is not list:
+            raise InvalidRequest(f"`{name}` must be an array.", param=name)
+        if value:
+            return True
+    return False
+
+
+def _refuse_unpriced(body: Mapping[str, Any]) -> None:
+    """Fields that multiply the bill in a way no configured price covers."""
+    tier = body.get("service_tier")
+    if tier is not None and tier not in _PRICED_AS_STANDARD:
+        raise InvalidRequest(
+            "`service_tier` must be `auto` or `default`: no other tier has a price here.", param="service_tier"
+        )
+    modalities = body.get("modalities")
+    if body.get("audio") is not None or (type(modalities) is list and "audio" in modalities):
+        raise InvalidRequest("Audio output has no price here.", param="audio")
+    if body.get("web_search_options") is not None:
+        raise InvalidRequest("Web search has no price here.", param="web_search_options")
+
+
+def _options(body: Mapping[str, Any], headers: Options) -> Options:
+    """The gateway's own inputs: the body's where it has them, else the headers'."""
+    cache = body.get("cache")
+    if cache is not None and type(cache) is not dict:
+        raise InvalidRequest("`cache` must be an object.", param="cache")
+    cache = cache or {}
+    return Options(
+        tags=headers.tags if body.get("tags") is None else check_tags(body["tags"]),
+        private=headers.private or _boolean(body, "private"),
+        prompt_version=_prompt_version(body) or headers.prompt_version,
+        no_cache=headers.no_cache or _boolean(cache, "no-cache"),
+        no_store=headers.no_store or _boolean(cache, "no-store"),
+        timeout_s=headers.timeout_s,
+    )
+
+
+def _prompt_version(body: Mapping[str, Any]) -> str | None:
+    value = body.get("prompt_version")
+    if value is not None and (type(value) is not str or len(value) > 128):
+        raise InvalidRequest("`prompt_version` must be a string of at most 128 characters.", param="prompt_version")
+    return value
+
+
+def check_tags(value: object) -> tuple[str, ...]:
+    """Tags as given by a client: at most MAX_TAGS short printable strings without a comma."""
+    if type(value) is not list or len(value) > MAX_TAGS or not all(map(_is_tag, value)):
+        raise InvalidRequest(
+            f"`tags` must be at most {MAX_TAGS} strings of 1 to {MAX_TAG_CHARS} printable characters without commas.",
+            param="tags",
+        )
+    return tuple(value)
+
+
+def _is_tag(value: object) -> bool:
+    return type(value) is str and 1 <= len(value) <= MAX_TAG_CHARS and value.isprintable() and "," not in value

@@ -1,0 +1,212 @@
+"""The command line: `python -m gateway COMMAND`, and `gateway`.
+
+A command that works on a data directory opens it when nobody owns it, and otherwise asks the living owner over its own
+listener, with the token of the control file. What it prints is for people, or JSON with --json.
+"""
+
+import argparse
+import http.client
+import json
+import os
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gateway.app import data_dir_path, open_books
+from gateway.commands import CommandError
+from gateway.config import ConfigError
+from gateway.data_dir import Control, DataDir, DataDirInUse, read_control
+from gateway.errors import StoreUnavailable
+from gateway.serve import Process, find_config, load_config
+from gateway.sqlite_store import StoreRefused
+from llmkit.money import format_usd
+
+_OWNER_WAIT_S = 5.0
+"""An owner that is just starting or ending has this long to become reachable or to let go."""
+
+_ASK_TIMEOUT_S = 60.0
+FAILED = 1
+REFUSED = 2
+
+
+def main(argv: Sequence[str] | None = None, env: Mapping[str, str] | None = None) -> int:
+    """Run one command; returns the exit status: 0, 1 for one that failed, 2 for bad arguments or configuration."""
+    env = os.environ if env is None else env
+    arguments = _parser().parse_args(argv)
+    try:
+        return int(arguments.run(arguments, env))
+    except (CommandError, StoreRefused, DataDirInUse, OSError) as error:
+        return _complain(str(error), FAILED)
+    except StoreUnavailable:
+        return _complain("the ledger cannot be written", FAILED)
+    except ConfigError as error:
+        return _complain("the configuration has faults:\n" + str(error), REFUSED)
+
+
+def serve_main(argv: Sequence[str] | None = None) -> int:
+    """`python -m gateway.api`: the same as `gateway serve`."""
+    return main(["serve", *(sys.argv[1:] if argv is None else argv)])
+
+
+# --- the commands -------------------------------------------------------------------------------------------------
+
+
+def _serve(arguments: argparse.Namespace, env: Mapping[str, str]) -> int:
+    if arguments.check:
+        return _check(arguments, env)
+    path = find_config(arguments.config, env)
+    config = load_config(path, env)
+    owned = DataDir.own(data_dir_path(arguments.data_dir, env))
+    try:
+        process = Process(
+            config,
+            owned,
+            host=arguments.host,
+            port=arguments.port,
+            reload=lambda: load_config(path, env),
+            demo=path is None,
+            trace_file=Path(arguments.trace_file) if arguments.trace_file else None,
+        )
+        return process.run()
+    finally:
+        owned.close()
+
+
+def _check(arguments: argparse.Namespace, env: Mapping[str, str]) -> int:
+    try:
+        config = load_config(find_config(arguments.config, env), env)
+    except ConfigError as error:
+        if arguments.json:
+            print(json.dumps({"ok": False, "faults": error.faults}))
+            return REFUSED
+        raise
+    if arguments.json:
+        print(json.dumps({"ok": True, "warnings": config.warnings}))
+    else:
+        print("\n".join(["the configuration is right", *config.warnings]))
+    return 0
+
+
+def _command(arguments: argparse.Namespace, env: Mapping[str, str]) -> int:
+    given = {name: getattr(arguments, name) for name in arguments.takes if getattr(arguments, name) is not None}
+    result = _run_anywhere(data_dir_path(arguments.data_dir, env), arguments.command_name, given)
+    print(json.dumps(result) if arguments.json else _for_people(result))
+    return FAILED if arguments.command_name == "ledger.verify" and not result["ok"] else 0
+
+
+def _run_anywhere(path: Path, name: str, given: Mapping[str, Any]) -> Any:
+    """Run the command here if nobody owns the directory, else inside its owner."""
+    pause = threading.Event()
+    for _ in range(round(_OWNER_WAIT_S / 0.1)):
+        try:
+            owned = DataDir.own(path)
+        except DataDirInUse:
+            control = read_control(path)
+            if control is not None:
+                return _ask(control, name, given)
+            pause.wait(0.1)
+            continue
+        try:
+            books = open_books(owned, None)
+            try:
+                return books.commands.run(name, given)
+            finally:
+                books.close()
+        finally:
+            owned.close()
+    raise CommandError(f"{path} belongs to a gateway that cannot be reached")
+
+
+def _ask(control: Control, name: str, given: Mapping[str, Any]) -> Any:
+    connection = http.client.HTTPConnection(control.host, control.port, timeout=_ASK_TIMEOUT_S)
+    headers = {"Authorization": f"Bearer {control.token}", "Content-Type": "application/json"}
+    try:
+        connection.request("POST", "/control", json.dumps({"command": name, "arguments": given}), headers)
+        response = connection.getresponse()
+        answer = json.loads(response.read())
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        raise CommandError(f"the running gateway (pid {control.pid}) does not answer: {error}") from error
+    finally:
+        connection.close()
+    if response.status != 200:
+        raise CommandError(str(answer["error"]))
+    return answer["result"]
+
+
+# --- words for people ---------------------------------------------------------------------------------------------
+
+
+def _for_people(result: Any) -> str:
+    if isinstance(result, list):
+        return "\n\n".join(_for_people(entry) for entry in result) or "nothing"
+    return "\n".join(f"{_label(name):<18} {_shown(name, value)}" for name, value in result.items())
+
+
+def _label(name: str) -> str:
+    return name.removesuffix("_nanousd")
+
+
+def _shown(name: str, value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{format_usd(value)} USD" if name.endswith("_nanousd") else str(value)
+
+
+def _complain(message: str, status: int) -> int:
+    print(message, file=sys.stderr)
+    return status
+
+
+# --- the arguments ------------------------------------------------------------------------------------------------
+
+
+def _parser() -> argparse.ArgumentParser:
+    shared = argparse.ArgumentParser(add_help=False)
+    shared.add_argument("--data-dir", help="default: $GATEWAY_DATA_DIR, else ./gateway-data")
+    shared.add_argument("--json", action="store_true", help="print JSON")
+    parser = argparse.ArgumentParser(prog="gateway", description="One gateway in front of every LLM provider.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    serve = commands.add_parser("serve", parents=[shared], help="serve; the same as python -m gateway.api")
+    serve.add_argument("--config", help="default: $GATEWAY_CONFIG, else gateway.toml if it is there, else a demo")
+    serve.add_argument("--host", default="127.0.0.1")
+    serve.add_argument("--port", type=int, default=8080, help="0 takes a free one")
+    serve.add_argument("--check", action="store_true", help="check the configuration and exit 0 or 2")
+    serve.add_argument("--trace-file", help="append spans to this file as JSON lines")
+    serve.set_defaults(run=_serve)
+    check = commands.add_parser("check", parents=[shared], help="check the configuration and exit 0 or 2")
+    check.add_argument("--config")
+    check.set_defaults(run=_check)
+
+    keys = commands.add_parser("keys", help="virtual keys").add_subparsers(required=True, metavar="ACTION")
+    create = _add(keys, shared, "keys.create", "tenant", "budget_usd", "budget_window", "name", "expires_in_s")
+    create.add_argument("--tenant", required=True, help="made if it is not there")
+    create.add_argument("--budget-usd", help="the most it may spend per window; default: no limit of its own")
+    create.add_argument("--budget-window", choices=["total", "day", "week", "month"])
+    create.add_argument("--name")
+    create.add_argument("--expires-in-s", type=int)
+    _add(keys, shared, "keys.list")
+    for action in ("show", "rotate", "block", "unblock", "delete"):
+        _add(keys, shared, f"keys.{action}", "id").add_argument("id", metavar="ID")
+
+    ledger = commands.add_parser("ledger", help="the book").add_subparsers(required=True, metavar="ACTION")
+    _add(ledger, shared, "ledger.verify")
+    _add(ledger, shared, "ledger.holds")
+    rows = _add(ledger, shared, "ledger.rows", "key", "limit")
+    rows.add_argument("--key", metavar="ID", help="rows of this key only")
+    rows.add_argument("--limit", type=int, help="the newest so many")
+    settle = _add(ledger, shared, "ledger.settle", "hold", "usd")
+    settle.add_argument("hold", type=int, metavar="HOLD")
+    settle.add_argument("--usd", required=True, help="what the call cost")
+    _add(ledger, shared, "ledger.void", "hold").add_argument("hold", type=int, metavar="HOLD")
+    _add(commands, shared, "usage")
+    return parser
+
+
+def _add(actions: Any, shared: argparse.ArgumentParser, command: str, *takes: str) -> argparse.ArgumentParser:
+    """A parser for one of gateway.commands; `takes` are the arguments that it is given."""
+    parser: argparse.ArgumentParser = actions.add_parser(command.rpartition(".")[2], parents=[shared])
+    parser.set_defaults(run=_command, command_name=command, takes=takes)
+    return parser

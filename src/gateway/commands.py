@@ -1,0 +1,166 @@
+"""What an operator can ask of a data directory, by name with plain arguments; results are JSON values.
+
+The command line runs these here when nobody owns the directory, and inside the living owner otherwise: there is one
+implementation and one set of rules. Runs on the calling thread.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from gateway import audit
+from gateway.clock import Clock
+from gateway.drive import drive
+from gateway.errors import StoreUnavailable
+from gateway.keys import InvalidTenant, Key, KeyRing, UnknownKey
+from gateway.ledger import AlreadyResolved, Ledger, Scope
+from gateway.sqlite_store import SqliteStore
+from gateway.types import Window
+from llmkit.money import format_usd, parse_usd
+
+Arguments = Mapping[str, Any]
+
+
+class CommandError(Exception):
+    """The command cannot be carried out; nothing was changed. The message is for the operator."""
+
+
+class Commands:
+    """The operator's commands over one open data directory."""
+
+    def __init__(self, store: SqliteStore, ledger: Ledger, keys: KeyRing, clock: Clock) -> None:
+        self._store = store
+        self._ledger = ledger
+        self._keys = keys
+        self._clock = clock
+        self._commands: dict[str, Callable[[Arguments], Any]] = {
+            "keys.create": self._create_key,
+            "keys.list": lambda _: [self._shown(key) for key in self._keys.all()],
+            "keys.show": lambda arguments: self._show_key(_text(arguments, "id")),
+            "keys.rotate": self._rotate_key,
+            "keys.block": lambda arguments: self._set_blocked(_text(arguments, "id"), True),
+            "keys.unblock": lambda arguments: self._set_blocked(_text(arguments, "id"), False),
+            "keys.delete": self._delete_key,
+            "ledger.verify": lambda _: self._verify(),
+            "ledger.rows": self._rows,
+            "ledger.holds": lambda _: drive(audit.list_holds(self._store)),
+            "ledger.settle": self._settle,
+            "ledger.void": self._void,
+            "usage": lambda _: drive(audit.usage(self._store)),
+        }
+
+    def run(self, name: str, arguments: Arguments) -> Any:
+        """Run one command. Raises CommandError."""
+        command = self._commands.get(name)
+        if command is None:
+            raise CommandError(f"there is no command {name!r}")
+        try:
+            self._store.flush()
+            return command(arguments)
+        except UnknownKey as error:
+            raise CommandError(f"there is no key {error}") from error
+        except AlreadyResolved as error:
+            raise CommandError(f"hold {error} is not open or unresolved") from error
+        except StoreUnavailable as error:
+            raise CommandError("the ledger cannot be read or written") from error
+        except InvalidTenant as error:
+            raise CommandError(str(error)) from error
+
+    # --- keys ---------------------------------------------------------------------------------------------------
+
+    def _create_key(self, arguments: Arguments) -> dict[str, Any]:
+        tenant = _text(arguments, "tenant")
+        limit = _usd(arguments, "budget_usd")
+        window = _window(arguments)
+        lifetime_s = _optional_int(arguments, "expires_in_s")
+        drive(self._keys.make_tenant(tenant))
+        if not self._ledger.has_level(Scope.TENANT, tenant):
+            drive(self._ledger.set_level(Scope.TENANT, tenant, Window.TOTAL, None))
+        key_id = self._keys.new_id()
+        drive(self._ledger.set_level(Scope.KEY, key_id, window, limit))
+        expires_ms = None if lifetime_s is None else self._clock.wall_ms() + lifetime_s * 1000
+        raw = drive(self._keys.create(key_id, tenant, name=arguments.get("name"), expires_ms=expires_ms))
+        return {"id": key_id, "key": raw, "tenant": tenant}
+
+    def _show_key(self, key_id: str) -> dict[str, Any]:
+        return self._shown(self._keys.get(key_id))
+
+    def _shown(self, key: Key) -> dict[str, Any]:
+        level = drive(self._ledger.level(Scope.KEY, key.id))
+        shown = {name: value for name, value in asdict(key).items() if name != "digest"}
+        return shown | (asdict(level) if level else {})
+
+    def _rotate_key(self, arguments: Arguments) -> dict[str, Any]:
+        key_id = _text(arguments, "id")
+        raw = drive(self._keys.rotate(key_id))
+        return {"id": key_id, "key": raw, "tenant": self._keys.get(key_id).tenant}
+
+    def _set_blocked(self, key_id: str, blocked: bool) -> dict[str, Any]:
+        drive(self._keys.set_blocked(key_id, blocked))
+        return self._show_key(key_id)
+
+    def _delete_key(self, arguments: Arguments) -> dict[str, Any]:
+        key_id = _text(arguments, "id")
+        drive(self._keys.delete(key_id))
+        return {"id": key_id, "deleted": True}
+
+    # --- ledger -------------------------------------------------------------------------------------------------
+
+    def _verify(self) -> dict[str, Any]:
+        report = drive(audit.verify(self._store))
+        return {"ok": report.ok, **asdict(report)}
+
+    def _rows(self, arguments: Arguments) -> list[dict[str, Any]]:
+        limit = _optional_int(arguments, "limit")
+        return drive(audit.list_rows(self._store, key_id=arguments.get("key"), limit=limit or audit.MOST_ROWS))
+
+    def _settle(self, arguments: Arguments) -> dict[str, Any]:
+        cost = _usd(arguments, "usd")
+        if cost is None:
+            raise CommandError("settle needs the cost in USD")
+        hold_id = _int(arguments, "hold")
+        drive(self._ledger.resolve_by_admin(hold_id, cost))
+        return {"hold": hold_id, "state": "settled", "cost_nanousd": cost, "cost_usd": format_usd(cost)}
+
+    def _void(self, arguments: Arguments) -> dict[str, Any]:
+        hold_id = _int(arguments, "hold")
+        drive(self._ledger.resolve_by_admin(hold_id, None))
+        return {"hold": hold_id, "state": "void"}
+
+
+def _text(arguments: Arguments, name: str) -> str:
+    value = arguments.get(name)
+    if type(value) is not str or not value:
+        raise CommandError(f"{name} is missing")
+    return value
+
+
+def _int(arguments: Arguments, name: str) -> int:
+    value = _optional_int(arguments, name)
+    if value is None:
+        raise CommandError(f"{name} is missing")
+    return value
+
+
+def _optional_int(arguments: Arguments, name: str) -> int | None:
+    value = arguments.get(name)
+    if value is not None and (type(value) is not int or value < 1):
+        raise CommandError(f"{name} must be a whole number above 0")
+    return value
+
+
+def _usd(arguments: Arguments, name: str) -> int | None:
+    value = arguments.get(name)
+    if value is None:
+        return None
+    try:
+        return parse_usd(value)
+    except (ValueError, TypeError) as error:
+        raise CommandError(f"{name}: {error}") from error
+
+
+def _window(arguments: Arguments) -> Window:
+    try:
+        return Window(arguments.get("budget_window") or Window.TOTAL)
+    except ValueError as error:
+        raise CommandError("budget_window is total, day, week or month") from error

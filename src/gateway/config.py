@@ -1,0 +1,429 @@
+"""Reading `gateway.toml`: a `Config`, or every fault of the file at once.
+
+Decides which keys and values the file may have, how they belong together, and how the file's form (decimal dollars,
+names of environment variables, price tables) becomes the form of `config_schema`. Does not know what any part of the
+gateway does with a value, and reads neither a clock nor the process's environment: that is handed in.
+
+Rules:
+- `load` is total: any text gives a Config or a ConfigError, nothing else.
+- No value of the environment, and no value that could be a secret in the wrong place, is ever shown.
+- A value that this version does not support is a fault; a key that it checks but does not act on yet is a warning.
+- A price that nobody stated is never zero.
+"""
+
+import math
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from gateway.config_reader import Rule, Table, decimal, integer, json_object, one_of, only, seconds
+from gateway.config_schema import (
+    CAPABILITIES,
+    Alias,
+    BreakerConfig,
+    BudgetConfig,
+    CacheConfig,
+    Config,
+    Deployment,
+    ProviderConfig,
+    RetryConfig,
+    ScriptEntry,
+    ServerConfig,
+    StoreConfig,
+    TenantConfig,
+    wording,
+)
+from gateway.types import Secret
+from llmkit.money import parse_usd
+from llmkit.prices import Price, PriceBook, PriceEntry
+
+__all__ = [
+    "Alias",
+    "BreakerConfig",
+    "BudgetConfig",
+    "CacheConfig",
+    "Config",
+    "ConfigError",
+    "Deployment",
+    "ProviderConfig",
+    "RetryConfig",
+    "ScriptEntry",
+    "ServerConfig",
+    "StoreConfig",
+    "TenantConfig",
+    "from_mapping",
+    "load",
+    "load_file",
+]
+
+NOT_YET_IN_EFFECT = (
+    "server.max_per_tenant",
+    "server.queue",
+    "server.queue_wait_s",
+    "server.head_hold_s",
+    "deployments.region",
+    "deployments.weight",
+    "router",
+    "retry",
+    "breaker",
+    "cache",
+)
+"""Sections, and keys of sections, that are checked and then wait for the part of the gateway that acts on them."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_RFC_3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(Z|[+-]\d\d:\d\d)", re.ASCII)
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_HEADER_VALUE = re.compile(r"[!-~]+")
+_LABEL = "[A-Za-z0-9_-]{1,63}"
+_BASE_URL = re.compile(
+    rf"(?!.*[?#\\])https?://({_LABEL}(\.{_LABEL})*\.?|\[[0-9A-Fa-f:.]+\])(:(?P<port>[0-9]{{1,5}}))?(/[!-~]*)?"
+)
+
+
+class ConfigError(Exception):
+    """The file cannot be used. `faults` holds every one of them, each with its place; str() is one per line."""
+
+    def __init__(self, faults: tuple[str, ...]) -> None:
+        super().__init__("\n".join(faults))
+        self.faults = faults
+
+
+def load_file(path: Path, env: Mapping[str, str]) -> Config:
+    """`load` the file at `path`; a file that cannot be read, or is not UTF-8, is a ConfigError too."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError((f"{path}: not UTF-8 at byte {error.start}",)) from None
+    except (OSError, ValueError) as error:
+        raise ConfigError((f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}",)) from None
+    return load(text, env)
+
+
+def load(text: str, env: Mapping[str, str]) -> Config:
+    """The configuration in the TOML document `text`; credentials are looked up in `env` by the names it gives.
+
+    Raises ConfigError with every fault; a document that is not TOML has one, which names the line.
+    """
+    try:
+        data = tomllib.loads(text, parse_float=_exact)
+    except RecursionError:
+        raise ConfigError(("not TOML that can be read: nested too deeply",)) from None
+    except ValueError as error:
+        end = f"at line {text.count(chr(10)) + 1}, the end of the document"
+        raise ConfigError((f"not TOML: {str(error).replace('at end of document', end)}",)) from None
+    return from_mapping(data, env)
+
+
+def from_mapping(data: Mapping[str, object], env: Mapping[str, str]) -> Config:
+    """The configuration in an already parsed document: TOML's types, decimals as Decimal, text, int or float.
+
+    Raises ConfigError with every fault.
+    """
+    document = Table(data)
+    config = _config(document, env, _warnings(data))
+    document.close()
+    if document.faults:
+        raise ConfigError(tuple(document.faults))
+    return config
+
+
+def _exact(literal: str) -> Decimal:
+    """A TOML float without loss; one beyond what Decimal holds is left to fail its field's range."""
+    try:
+        return Decimal(literal)
+    except ArithmeticError:
+        return Decimal("inf")
+
+
+def _warnings(data: Mapping[str, object]) -> tuple[str, ...]:
+    return tuple(
+        f"{place}: accepted and checked, but not yet in effect in this version"
+        for place in NOT_YET_IN_EFFECT
+        if _is_set(data, *place.split("."))
+    )
+
+
+def _is_set(data: Mapping[str, object], section: str, key: str | None = None) -> bool:
+    if key is None:
+        return section in data
+    value = data.get(section)
+    return any(isinstance(table, Mapping) and key in table for table in (value if isinstance(value, list) else [value]))
+
+
+def _config(document: Table, env: Mapping[str, str], warnings: tuple[str, ...]) -> Config:
+    document.table("router")  # may stand in the file, but has no key yet
+    providers = _by_name(document.tables("providers"), partial(_provider, env=env))
+    deployments = _by_name(document.tables("deployments"), partial(_deployment, providers=providers))
+    if not document.raw("deployments"):
+        document.fault("deployments", "at least one is needed")
+    return Config(
+        server=document.table("server").fill(ServerConfig),
+        store=document.table("store").fill(StoreConfig),
+        budget=_budget(document.table("budget")),
+        providers=providers,
+        deployments=deployments,
+        aliases=_by_name(document.tables("aliases"), partial(_alias, deployments=deployments)),
+        tenants=_by_name(document.tables("tenants"), _tenant),
+        retry=document.table("retry").fill(RetryConfig),
+        breaker=document.table("breaker").fill(BreakerConfig),
+        cache=document.table("cache").fill(CacheConfig),
+        warnings=warnings,
+    )
+
+
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+N = TypeVar("N", bound=_Named)
+
+
+def _by_name(tables: Iterable[Table], read: Callable[[Table], N]) -> dict[str, N]:
+    found: dict[str, N] = {}
+    for table in tables:
+        item = read(table)
+        if item.name in found:
+            table.fault("name", f"{item.name} is taken by an entry above")
+        elif item.name:
+            found[item.name] = item
+    return found
+
+
+def _known(kind: str, names: Iterable[str]) -> Rule[str]:
+    """The name of something of `kind` that the file defines."""
+
+    def rule(value: object) -> str:
+        if not isinstance(value, str):
+            raise ValueError(f"must be the name of a {kind}")
+        if value not in names:
+            raise ValueError(f"there is no {kind} named {value!r}")
+        return value
+
+    return rule
+
+
+def _usd(value: object) -> int:
+    """An amount of money in nano-dollars."""
+    if isinstance(value, str | int | Decimal) and not isinstance(value, bool):
+        try:
+            return parse_usd(value)
+        except (ValueError, ArithmeticError):
+            pass
+    raise ValueError("must be an amount in USD: a decimal of at least 0, with at most 9 digits after the point")
+
+
+def _budget(table: Table) -> BudgetConfig:
+    table.get("wait_s", only(0.0, seconds(zero=True)), 0.0)
+    return table.fill(BudgetConfig, limit_nanousd=table.get("usd", _usd, None))
+
+
+# Providers
+
+
+def _provider(table: Table, env: Mapping[str, str]) -> ProviderConfig:
+    provider = table.fill(
+        ProviderConfig,
+        base_url=table.get("base_url", _base_url, None),
+        api_keys=_api_keys(table, env),
+        script=tuple(_script_entry(entry) for entry in table.tables("script")),
+    )
+    if provider.dialect == "fake":
+        _refuse(table, ["base_url"], "a fake provider has none")
+        if not table.raw("script"):
+            table.fault("script", "a fake provider needs at least one entry")
+    else:
+        _refuse(table, ["script", "repeat"], "only a fake provider has it")
+        table.need("base_url")
+    return provider
+
+
+def _refuse(table: Table, keys: Iterable[str], why: str) -> None:
+    for key in keys:
+        if key in table:
+            table.fault(key, why)
+
+
+def _base_url(value: object) -> str:
+    """An http or https address that paths are appended to: no userinfo, query or fragment, no slash at its end."""
+    match = _BASE_URL.fullmatch(value) if isinstance(value, str) else None
+    if match and 1 <= int(match["port"] or 1) <= 65_535:
+        return match[0].rstrip("/")
+    raise ValueError("must be http(s)://host[:port][/path], without user, password, query or fragment")
+
+
+def _api_keys(table: Table, env: Mapping[str, str]) -> tuple[Secret, ...]:
+    """The credentials of `api_key_env`: one name of a variable, or an array of names."""
+    credential = partial(_credential, env=env)
+    if isinstance(table.raw("api_key_env"), list):
+        return table.array("api_key_env", credential, empty=False) or ()
+    single = table.get("api_key_env", credential, None)
+    return () if single is None else (single,)
+
+
+def _credential(variable: object, env: Mapping[str, str]) -> Secret:
+    if not isinstance(variable, str) or not _VARIABLE.fullmatch(variable):
+        raise ValueError("must be the name of an environment variable")
+    value = env.get(variable)
+    if not value:
+        raise ValueError(f"the environment variable {variable} is not set, or empty")
+    if not _HEADER_VALUE.fullmatch(value):
+        raise ValueError(f"the environment variable {variable} holds a space, a line end or a non-ASCII character")
+    return Secret(value)
+
+
+# Scripts of fake providers
+
+_ANSWER = frozenset({"reasoning", "latency_s", "cut_after", "usage", "finish_reason"})
+_COMPANIONS = {
+    "text": _ANSWER,
+    "tool_calls": _ANSWER,
+    "status": frozenset({"retry_after", "error", "latency_s", "usage"}),
+    "timeout": frozenset({"latency_s"}),
+    "malformed": frozenset({"latency_s"}),
+}
+"""The outcomes that an entry can have, each with the keys that may stand beside it."""
+_DETAILS = frozenset().union(*_COMPANIONS.values())
+
+
+def _script_entry(table: Table) -> ScriptEntry:
+    entry = table.fill(
+        ScriptEntry,
+        tool_calls=table.get("tool_calls", _tool_calls, None),
+        usage=table.get("usage", _usage, None),
+    )
+    outcomes = [key for key in _COMPANIONS if key in table and table.raw(key) is not False]
+    if len(outcomes) != 1:
+        table.fault(None, f"must have exactly one of {', '.join(_COMPANIONS)}")
+    else:
+        _refuse(table, sorted(_DETAILS - _COMPANIONS[outcomes[0]]), f"does not go with {outcomes[0]}")
+    return entry
+
+
+def _tool_calls(value: object) -> tuple[dict[str, Any], ...]:
+    if isinstance(value, list) and value:
+        return tuple(json_object(call) for call in value)
+    raise ValueError("must be an array of at least one table")
+
+
+def _usage(value: object) -> Any:
+    """What `usage` says: "missing", or the object that is reported."""
+    if isinstance(value, str):
+        return one_of("missing")(value)
+    return json_object(value)
+
+
+# Deployments and their prices
+
+
+def _deployment(table: Table, providers: Mapping[str, ProviderConfig]) -> Deployment:
+    supports = table.array("supports", one_of(*CAPABILITIES))
+    return table.fill(
+        Deployment,
+        provider=table.require("provider", _known("provider", providers), ""),
+        prices=_price_book(table),
+        supports=frozenset(CAPABILITIES if supports is None else supports),
+    )
+
+
+def _price_book(table: Table) -> PriceBook | None:
+    """What `price` says: "free", one table that holds for ever, or an array of tables that are dated by `from`."""
+    raw = table.raw("price")
+    if isinstance(raw, list):
+        return _dated_prices(table)
+    if isinstance(raw, Mapping):
+        return _lasting(_price(table.table("price")), "1")
+    if raw is None:
+        table.fault("price", 'is required: an unknown price is never zero (a model that costs nothing says "free")')
+    return _lasting(table.get("price", _free, None), "free")
+
+
+def _lasting(price: Price | None, version: str) -> PriceBook | None:
+    return None if price is None else PriceBook([PriceEntry(0, price, version)])
+
+
+def _dated_prices(table: Table) -> PriceBook:
+    entries: dict[int, PriceEntry] = {}
+    for dated in table.tables("price"):
+        start, price = dated.require("from", _instant, None), _price(dated)
+        if start is None or price is None:
+            continue
+        from_ms = (start - _EPOCH) // timedelta(milliseconds=1)
+        if from_ms in entries:
+            dated.fault("from", "is the start of an entry above")
+        entries[from_ms] = PriceEntry(from_ms, price, start.isoformat().replace("+00:00", "Z"))
+    if not table.raw("price"):
+        table.fault("price", "must not be empty")
+    return PriceBook(entries.values())
+
+
+def _free(value: object) -> Price:
+    if value == "free":
+        return Price.FREE
+    raise ValueError('must be a table of USD per million tokens, an array of dated tables, or "free"')
+
+
+def _price(table: Table) -> Price | None:
+    """The price in `table`; None if a key is at fault, which is then noted."""
+    rates = {key: table.require(key, partial(_rate, key=key), None) for key in ("input", "output")}
+    for key in ("cached_input", "cache_write"):
+        if key in table:
+            rates[key] = table.get(key, partial(_rate, key=key), None)
+    return None if None in rates.values() else Price.parse(rates)
+
+
+def _rate(value: object, key: str) -> object:
+    """The value as it stands, once it is known to make a price under `key`."""
+    try:
+        Price.parse({"input": 0, "output": 0, key: value})
+    except ValueError as error:
+        raise ValueError(str(error).removeprefix(f"{key}: ")) from None
+    return value
+
+
+def _instant(value: object) -> datetime:
+    """A moment, as an offset date-time or as RFC 3339 text; in UTC, to the second."""
+    try:
+        if isinstance(value, str) and _RFC_3339.fullmatch(value):
+            value = datetime.fromisoformat(value)
+        if isinstance(value, datetime) and value.tzinfo is not None:
+            instant = value.astimezone(UTC)
+            if instant >= _EPOCH and not instant.microsecond:
+                return instant
+    except (ValueError, OverflowError):
+        pass
+    raise ValueError("must be a time with an offset, in whole seconds from 1970 on, such as 2026-01-31T00:00:00Z")
+
+
+# Names and tenants
+
+
+def _alias(table: Table, deployments: Mapping[str, Deployment]) -> Alias:
+    table.need("deployments")
+    targets = table.array("deployments", _known("deployment", deployments), empty=False)
+    alias = table.fill(Alias, deployments=targets or ())
+    if alias.name in deployments:
+        table.fault("name", f"{alias.name} is the name of a deployment")
+    return alias
+
+
+def _tenant(table: Table) -> TenantConfig:
+    rate = table.get("rate_per_s", decimal(Decimal("0.000001"), 1_000_000), None)
+    burst = table.get("burst", integer(1), None)
+    if "burst" in table and "rate_per_s" not in table:
+        table.fault("burst", "needs rate_per_s")
+    if rate is not None and burst is None:
+        burst = math.ceil(rate)
+    return table.fill(
+        TenantConfig,
+        models=table.array("models", wording),
+        budget_nanousd=table.get("budget_usd", _usd, None),
+        rate_per_s=None if rate is None else Fraction(rate),
+        burst=burst,
+    )

@@ -1,0 +1,229 @@
+"""What a configuration is: one frozen dataclass per section of `gateway.toml`.
+
+A field states its key, its type with the rule for its range, and its default; `config_reader.Table.fill` reads it from
+there. A field whose form in the file differs from its form here (money, credentials, prices) is read by `config`.
+Durations are in seconds, money in nano-dollars. Nothing here knows where a value came from.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Annotated, Any, Literal
+
+from gateway.config_reader import YEAR_S, flag, integer, matching, one_of, only, seconds
+from gateway.types import Secret, Tier, Window
+from llmkit.prices import PriceBook
+
+Count = Annotated[int, integer(0)]
+Positive = Annotated[int, integer(1)]
+Duration = Annotated[float, seconds()]
+Wait = Annotated[float, seconds(zero=True)]
+Age = Annotated[float, seconds(high=YEAR_S)]
+
+name = matching(r"[!-+\--<>-~]{1,128}", "1 to 128 visible ASCII characters without comma, equals sign or space")
+"""It travels in headers, and in `x-gateway-route`, which separates by comma and equals sign."""
+wording = matching(r"[ -~]{1,256}", "1 to 256 printable ASCII characters")
+
+Name = Annotated[str, name]
+Wording = Annotated[str, wording]
+TenantName = Annotated[
+    str, matching("[a-z0-9][a-z0-9-]{0,62}", "1 to 63 characters of a-z, 0-9 and hyphen, no hyphen first")
+]
+
+
+def public_name(value: object) -> str:
+    """A name that a client may ask for; `auto` is the router's."""
+    if value == "auto":
+        raise ValueError("auto is reserved: it asks the router")
+    return name(value)
+
+
+PublicName = Annotated[str, public_name]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerConfig:
+    """[server]: bounds of what is taken in, and for how long."""
+
+    max_body_bytes: Positive = 20_000_000
+    max_connections: Positive = 2048
+    max_in_flight: Positive = 1024
+    max_per_tenant: Positive = 512
+    queue: Count = 256
+    queue_wait_s: Wait = 1.0
+    header_timeout_s: Duration = 10.0
+    body_timeout_s: Duration = 30.0
+    write_timeout_s: Duration = 30.0
+    idle_timeout_s: Duration = 75.0
+    announce_s: Wait = 5.0
+    drain_s: Wait = 30.0
+    head_hold_s: Wait = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class StoreConfig:
+    """[store]: how durable the ledger is, and what becomes of holds whose outcome nobody reported."""
+
+    durability: Literal["full", "normal"] = "full"
+    on_crash: Literal["unresolved", "void"] = "unresolved"
+    unresolved_after_s: Age = 86_400.0
+    unresolved_policy: Literal["assume_spent", "void"] = "assume_spent"
+    hold_ttl_s: Age = 900.0
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetConfig:
+    """[budget]: the limit of the whole gateway per window; None is unlimited."""
+
+    limit_nanousd: int | None = None
+    window: Window = Window.MONTH
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptEntry:
+    """One scripted outcome of a fake provider: a text, tool calls, an error status, silence, or junk.
+
+    cut_after  content chunks that are sent before the connection is cut
+    usage      what is reported instead of the count of the text; "missing" reports none
+    error      the message of an error status
+    """
+
+    text: str | None = None
+    reasoning: str | None = None
+    tool_calls: tuple[Mapping[str, Any], ...] | None = None
+    status: Annotated[int, integer(300, 599)] | None = None
+    retry_after: Wait | None = None
+    timeout: bool = False
+    malformed: bool = False
+    latency_s: Wait = 0.0
+    cut_after: Count | None = None
+    usage: Literal["missing"] | Mapping[str, Any] | None = None
+    finish_reason: Wording | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderConfig:
+    """[[providers]]: a remote service, or a scripted fake.
+
+    base_url      without a trailing slash; None for a fake
+    api_keys      rotated over; none for a service that wants no credential
+    script        outcomes of a fake, in order; `repeat` starts again, else the last one stays
+    stream_usage  the service understands `stream_options.include_usage`
+    """
+
+    name: Name
+    dialect: Annotated[Literal["openai", "fake"], one_of("openai", "fake", later=["anthropic"])] = "openai"
+    base_url: str | None = None
+    api_keys: tuple[Secret, ...] = ()
+    connect_timeout_s: Duration = 5.0
+    ttft_timeout_s: Duration = 120.0
+    idle_timeout_s: Duration = 60.0
+    total_timeout_s: Duration = 600.0
+    max_event_bytes: Positive = 1_048_576
+    max_answer_bytes: Positive = 33_554_432
+    script: tuple[ScriptEntry, ...] = ()
+    repeat: bool = False
+    stream_usage: bool = True
+
+
+CAPABILITIES = ("tools", "vision", "json_schema")
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """[[deployments]]: a model at a provider, with what it costs and what it can do.
+
+    model              what the upstream is asked for
+    max_output_tokens  the cap that is sent when the client gives none
+    """
+
+    name: PublicName
+    provider: str
+    model: Wording
+    prices: PriceBook
+    tier: Tier = Tier.CHEAP
+    context_window: Positive = 128_000
+    max_output_tokens: Positive = 16_384
+    output_cap_field: Literal["max_completion_tokens", "max_tokens"] = "max_completion_tokens"
+    supports: frozenset[str] = frozenset(CAPABILITIES)
+    region: Name | None = None
+    weight: Positive = 1
+    quarantine_on_overage: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """[[aliases]]: a name that clients ask for; the deployments stand in failover order."""
+
+    name: PublicName
+    deployments: tuple[str, ...]
+    strategy: Annotated[Literal["ordered"], one_of("ordered", later=["weighted", "sticky", "fastest"])] = "ordered"
+    escalate: Annotated[bool, only(False, flag)] = False
+
+
+@dataclass(frozen=True, slots=True)
+class TenantConfig:
+    """[[tenants]]: what one tenant may ask for, spend and send.
+
+    models          patterns of the names that may be asked for; None allows every name
+    budget_nanousd  per window; None is unlimited
+    rate_per_s      refill of the token bucket and its size `burst`: both are set, or neither
+    """
+
+    name: TenantName
+    models: tuple[str, ...] | None = None
+    budget_nanousd: int | None = None
+    budget_window: Window = Window.MONTH
+    rate_per_s: Fraction | None = None
+    burst: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RetryConfig:
+    """[retry]: how often and how soon the same deployment is asked again."""
+
+    max_retries: Annotated[int, integer(0, 100)] = 2
+    base_s: Wait = 0.25
+    cap_s: Wait = 8.0
+    retry_after_max_s: Wait = 10.0
+    pause_s: Wait = 5.0
+    budget_percent: Annotated[int, integer(0, 1000)] = 20
+    budget_floor: Count = 10
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerConfig:
+    """[breaker]: when a deployment is left alone, and for how long."""
+
+    threshold: Positive = 3
+    cooldown_s: Duration = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class CacheConfig:
+    """[cache]: an `exact_ttl_s` of 0 turns the exact cache off."""
+
+    exact_ttl_s: Annotated[float, seconds(high=YEAR_S, zero=True)] = 3600.0
+    exact_max_bytes: Positive = 1_000_000_000
+    semantic: Annotated[bool, only(False, flag)] = False
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A configuration without a fault. Every dict is keyed by name, in the order of the file.
+
+    warnings  one line for each key that the file sets and this version checks but does not act on
+    """
+
+    server: ServerConfig
+    store: StoreConfig
+    budget: BudgetConfig
+    providers: dict[str, ProviderConfig]
+    deployments: dict[str, Deployment]
+    aliases: dict[str, Alias]
+    tenants: dict[str, TenantConfig]
+    retry: RetryConfig
+    breaker: BreakerConfig
+    cache: CacheConfig
+    warnings: tuple[str, ...] = ()

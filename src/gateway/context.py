@@ -1,0 +1,138 @@
+"""What one request carries from the front to the ledger, and the client's end of it.
+
+A RequestContext is passed; nothing above the engines keeps request state anywhere else.
+"""
+
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from gateway.ledger import Account
+from llmkit.types import Cancel
+from tracekit.trace import SpanContext
+
+T = TypeVar("T")
+
+
+class Caller(Protocol):
+    """The client's end of one request. Every method is an effect and raises ClientGone or Draining."""
+
+    @property
+    def cancel(self) -> Cancel | None:
+        """What an upstream call must watch while it waits; None if this client cannot leave."""
+        ...
+
+    async def start(self) -> None:
+        """Promise a stream: from here on the status is 200 and errors go in-band."""
+        ...
+
+    async def send(self, frame: bytes) -> None:
+        """One event of the stream, framed."""
+        ...
+
+    async def finish(self, last: bytes) -> None:
+        """The last events of a stream that is whole, and its end."""
+        ...
+
+    async def pause(self, seconds: float) -> None:
+        """Let `seconds` pass."""
+        ...
+
+
+Story = Callable[[Caller], Coroutine[Any, Any, T]]
+"""A request's story, once it is given its client."""
+
+
+class Engine(Protocol):
+    """Who performs the effects of a story for a user of the library."""
+
+    def run(self, story: Story[T]) -> T:
+        """Run a story that streams nothing to its end and return its result."""
+        ...
+
+    def iterate(self, story: Story[Any]) -> Iterator[str]:
+        """Run a story that streams: its events as text. close() ends it as for a client that left."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who asks: an authenticated key. `models` are the name patterns it may ask for; None is all."""
+
+    key_id: str
+    tenant: str
+    account: Account
+    models: tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a client tells the gateway in headers; the body may say the same (SPEC'd names), and the body wins."""
+
+    tags: tuple[str, ...] = ()
+    private: bool = False
+    prompt_version: str | None = None
+    no_cache: bool = False
+    no_store: bool = False
+    timeout_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RateState:
+    """A token bucket as it stands after a request, for the rate-limit headers."""
+
+    limit: int
+    remaining: int
+    reset_s: float
+
+
+@dataclass(slots=True)
+class Facts:
+    """What is known of a request so far; every answer tells it, errors too."""
+
+    request_id: str
+    exit: str = "rejected"
+    cache: str = "bypass"
+    alias: str = ""
+    deployment: str | None = None
+    provider: str | None = None
+    tier: str | None = None
+    attempts: int = 0
+    hops: list[str] = field(default_factory=list)
+    cost_nanousd: int | None = None
+    rate: RateState | None = None
+    upstream_s: float = 0.0
+
+
+@dataclass(slots=True)
+class RequestContext:
+    """One request on its way through the gateway.
+
+    raw          the body as it came, JSON bytes
+    started_s    monotonic seconds; started_ms  UTC milliseconds, which also dates the price
+    deadline_s   monotonic instant after which the client no longer wants an answer; None for never
+    """
+
+    principal: Principal
+    raw: bytes
+    caller: Caller
+    options: Options
+    facts: Facts
+    started_s: float
+    started_ms: int
+    deadline_s: float | None = None
+    trace_parent: SpanContext | None = None
+    ttft_ms: int | None = None
+    streams: bool = False
+    tags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """How a served request went: the whole JSON body, or a stream that was relayed (`body` is None).
+
+    cut  the stream ended with an in-band error: the front must close the connection, not finish the message.
+    """
+
+    body: bytes | None
+    cut: bool = False

@@ -1,0 +1,74 @@
+"""What runs without a configuration: three scripted deployments, or the upstream that the environment names."""
+
+import json
+from collections.abc import Mapping
+
+DEMO_TENANT = "demo"
+DEMO_KEY_NAME = "demo"
+DEMO_BUDGET_USD = "0.5"
+
+_SCRIPTED = """
+[[providers]]
+name = "demo"
+dialect = "fake"
+repeat = true
+script = [{ text = "Hello from a scripted demo model. Set OPENAI_API_KEY or write a gateway.toml for a real one." }]
+
+[[deployments]]
+name = "demo-cheap"
+provider = "demo"
+model = "demo-small"
+tier = "cheap"
+price = { input = 0.15, cached_input = 0.075, output = 0.60 }
+max_output_tokens = 1024
+
+[[deployments]]
+name = "demo-standard"
+provider = "demo"
+model = "demo-medium"
+tier = "standard"
+price = { input = 0.40, cached_input = 0.10, output = 1.60 }
+max_output_tokens = 1024
+
+[[deployments]]
+name = "demo-strong"
+provider = "demo"
+model = "demo-large"
+tier = "strong"
+price = { input = 2.00, cached_input = 0.50, output = 8.00 }
+max_output_tokens = 1024
+"""
+
+OPENAI_URL = "https://api.openai.com/v1"
+_OPENAI_MODELS = (
+    ("gpt-4o-mini", "cheap", "{ input = 0.15, cached_input = 0.075, output = 0.60 }"),
+    ("gpt-4.1-mini", "standard", "{ input = 0.40, cached_input = 0.10, output = 1.60 }"),
+    ("gpt-4.1", "strong", "{ input = 2.00, cached_input = 0.50, output = 8.00 }"),
+)
+"""List prices in USD per million tokens; a configuration of your own states yours."""
+
+
+def demo_config(env: Mapping[str, str], served_models: tuple[str, ...] = ()) -> str:
+    """A configuration as TOML.
+
+    env            OPENAI_API_KEY chooses a real upstream, OPENAI_BASE_URL which one
+    served_models  what that upstream says it serves; its models count as free, since nobody states their price
+    """
+    if not env.get("OPENAI_API_KEY"):
+        return _SCRIPTED
+    base_url = env.get("OPENAI_BASE_URL") or OPENAI_URL
+    models = _OPENAI_MODELS if base_url.rstrip("/") == OPENAI_URL else _compatible_models(served_models)
+    provider = f'[[providers]]\nname = "upstream"\nbase_url = {json.dumps(base_url)}\napi_key_env = "OPENAI_API_KEY"\n'
+    return provider + "".join(
+        f'\n[[deployments]]\nname = "{tier}"\nprovider = "upstream"\nmodel = {json.dumps(model)}\ntier = "{tier}"\n'
+        f"price = {price}\nmax_output_tokens = 4096\n"
+        for model, tier, price in models
+    )
+
+
+def _compatible_models(served: tuple[str, ...]) -> tuple[tuple[str, str, str], ...]:
+    """The first three models of a compatible server as the three tiers; fewer models serve several."""
+    names = served[:3] or ("default",)
+    return tuple(
+        (names[min(at, len(names) - 1)], tier, '"free"') for at, tier in enumerate(("cheap", "standard", "strong"))
+    )

@@ -1,0 +1,107 @@
+"""From an admitted request to an open upstream answer: what is sent, what it can cost at most, and the call itself.
+
+One deployment, one attempt. Knows no client, no HTTP and no ledger.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gateway.chat import ChatRequest
+from gateway.clock import Clock
+from gateway.config import Deployment, ProviderConfig
+from gateway.context import RequestContext
+from gateway.errors import AllProvidersFailed, InvalidRequest
+from gateway.providers import Provider, ProviderAnswer, UpstreamCall
+from gateway.settlement import Evidence, Reach
+from gateway.verdict import judge
+from llmkit.errors import ProviderError
+from llmkit.openai import to_wire
+from llmkit.prices import PriceEntry
+from llmkit.tokens import Unbounded, approx_tokens, messages_tokens, prompt_bound
+from tracekit.trace import Span
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One upstream call as it will be made. `bound_nanousd` is the most it can cost."""
+
+    deployment: Deployment
+    price: PriceEntry
+    wire: bytes
+    prompt_bound: int
+    output_bound: int
+
+    @property
+    def bound_nanousd(self) -> int:
+        return self.price.price.bound_nanousd(self.prompt_bound, self.output_bound)
+
+    def evidence(self) -> Evidence:
+        """A clean sheet of what is known of this call."""
+        return Evidence(self.prompt_bound, self.output_bound)
+
+
+class Dispatcher:
+    """Immutable: prepares and makes calls."""
+
+    def __init__(self, providers: Mapping[str, Provider], configs: Mapping[str, ProviderConfig], clock: Clock) -> None:
+        self._providers = providers
+        self._configs = configs
+        self._clock = clock
+
+    def prepare(self, request: ChatRequest, deployment: Deployment, started_ms: int) -> Attempt:
+        """What would be sent to `deployment`, priced by the entry in force at `started_ms` (UTC milliseconds).
+
+        Raises InvalidRequest for content without a bound, AllProvidersFailed if no price is in force yet.
+        """
+        price = deployment.prices.at(started_ms)
+        if price is None:
+            raise AllProvidersFailed(f"`{deployment.name}` has no price in force.")
+        cap = request.cap or default_cap(request, deployment)
+        wire = to_wire(
+            request.body,
+            model=deployment.model,
+            cap_field=deployment.output_cap_field,
+            cap=cap,
+            stream_usage=self._configs[deployment.provider].stream_usage,
+        )
+        try:
+            prompt = prompt_bound(request.body, encoded_len=len(wire), file_bound=deployment.context_window)
+        except Unbounded as error:
+            raise InvalidRequest(error.message, param=error.param) from error
+        return Attempt(deployment, price, wire, prompt, request.choices * cap + predicted_bytes(request))
+
+    async def open(
+        self, context: RequestContext, request: ChatRequest, attempt: Attempt, evidence: Evidence, span: Span
+    ) -> ProviderAnswer:
+        """Make the call; returns an answer whose body is still to be read. Raises GatewayError, ClientGone, Draining.
+
+        `evidence` says at any moment how far the call got.
+        """
+        deployment, facts = attempt.deployment, context.facts
+        facts.deployment, facts.provider, facts.tier = deployment.name, deployment.provider, deployment.tier
+        facts.attempts += 1
+        call = UpstreamCall(deployment, attempt.wire, request.stream, context.deadline_s, span.context.traceparent())
+        evidence.reach = Reach.UNKNOWN
+        started_s = self._clock.now_s()
+        try:
+            return await self._providers[deployment.provider].open(call, context.caller)
+        except ProviderError as failure:
+            verdict = judge(failure)
+            evidence.reach, evidence.usage = verdict.reach, failure.usage
+            facts.hops.append(f"{deployment.name}={failure.kind}")
+            span.fail(str(failure.status or failure.kind))
+            raise verdict.error from failure
+        finally:
+            facts.upstream_s += self._clock.now_s() - started_s
+
+
+def default_cap(request: ChatRequest, deployment: Deployment) -> int:
+    """The output cap that is sent when the client gives none: what the model allows and its window has room for."""
+    prompt = messages_tokens(request.body["messages"])
+    return max(1, min(deployment.max_output_tokens, deployment.context_window - prompt))
+
+
+def predicted_bytes(request: ChatRequest) -> int:
+    """Bound of the tokens of a predicted output: rejected ones are billed as completion tokens beside the cap's."""
+    prediction = request.body.get("prediction")
+    return approx_tokens(str(prediction)) * 4 if prediction is not None else 0

@@ -1,0 +1,164 @@
+"""The threads engine: effects block, stories never suspend, and there is no event loop.
+
+For users of the library, who have no socket for the gateway to watch. The one exception to "never suspends" is the
+stream iterator: its send() suspends to the consumer, who is the engine then.
+"""
+
+import queue
+import select
+import threading
+from collections import deque
+from collections.abc import Coroutine, Generator
+from typing import Any, TypeVar
+
+from gateway.context import Story
+from gateway.drive import drive
+from gateway.errors import ClientGone
+from llmkit.types import Cancel
+
+T = TypeVar("T")
+
+
+def pause(seconds: float, cancel: Cancel | None = None) -> None:
+    """Block for `seconds`; if `cancel` fires before they are over, raise its reason."""
+    if seconds <= 0:
+        return
+    if cancel is None:
+        threading.Event().wait(seconds)
+        return
+    poll = select.poll()
+    poll.register(cancel.fd, cancel.mask)
+    if poll.poll(seconds * 1000) and (reason := cancel.reason()) is not None:
+        raise reason
+
+
+class _DirectCaller:
+    """A client that waits for a whole answer and cannot leave."""
+
+    cancel: Cancel | None = None
+
+    async def start(self) -> None:
+        raise TypeError("a story that was asked for a whole answer began to stream")
+
+    async def send(self, frame: bytes) -> None:
+        raise TypeError("a story that was asked for a whole answer sent an event")
+
+    async def finish(self, last: bytes) -> None:
+        raise TypeError("a story that was asked for a whole answer ended a stream")
+
+    async def pause(self, seconds: float) -> None:
+        pause(seconds)
+
+
+class _Yield:
+    """Suspends the story with one piece of its stream."""
+
+    def __init__(self, frames: bytes) -> None:
+        self._frames = frames
+
+    def __await__(self) -> Generator[bytes, None, None]:
+        yield self._frames
+
+
+class _StreamCaller:
+    """A client that pulls events; it leaves by closing its iterator."""
+
+    cancel: Cancel | None = None
+
+    async def start(self) -> None:
+        """Nothing to promise: there is no head."""
+
+    async def send(self, frame: bytes) -> None:
+        await _Yield(frame)
+
+    async def finish(self, last: bytes) -> None:
+        await _Yield(last)
+
+    async def pause(self, seconds: float) -> None:
+        pause(seconds)
+
+
+class StoryStream:
+    """The events of a story as an iterator of text. Use from one thread at a time; close it when leaving early.
+
+    An iterator that is forgotten is ended by the reaper thread, because a finaliser may run while its thread holds any
+    lock and must therefore touch none.
+    """
+
+    def __init__(self, story: Coroutine[Any, Any, Any], reaper: "Reaper") -> None:
+        self._story: Coroutine[Any, Any, Any] | None = story
+        self._reaper = reaper
+        self._events: deque[str] = deque()
+
+    def __iter__(self) -> "StoryStream":
+        return self
+
+    def __next__(self) -> str:
+        while not self._events:
+            if self._story is None:
+                raise StopIteration
+            self._advance()
+        return self._events.popleft()
+
+    def close(self) -> None:
+        """Leave: the story is told that its client is gone and run to its end."""
+        story, self._story = self._story, None
+        self._events.clear()
+        if story is not None:
+            end_as_gone(story)
+
+    def _advance(self) -> None:
+        story = self._story
+        if story is None:
+            return
+        try:
+            frames: bytes = story.send(None)
+        except StopIteration:
+            self._story = None
+        except BaseException:
+            self._story = None
+            raise
+        else:
+            self._events.extend(event + "\n\n" for event in frames.decode("utf-8").split("\n\n") if event)
+
+    def __del__(self) -> None:
+        if self._story is not None:
+            self._reaper.take(self._story)
+
+
+def end_as_gone(story: Coroutine[Any, Any, Any]) -> None:
+    """Throw ClientGone into a suspended story and run it to its end; what it still sends is dropped."""
+    try:
+        story.throw(ClientGone("the stream was closed by its reader"))
+        while True:
+            story.send(None)
+    except (StopIteration, ClientGone):
+        return
+
+
+class Reaper:
+    """Ends the stories of streams that were forgotten. take() puts onto a lock-free queue: a finaliser may call it."""
+
+    def __init__(self) -> None:
+        self._stories: queue.SimpleQueue[Coroutine[Any, Any, Any] | None] = queue.SimpleQueue()
+        threading.Thread(target=self._run, name="story-reaper", daemon=True).start()
+
+    def take(self, story: Coroutine[Any, Any, Any]) -> None:
+        self._stories.put(story)
+
+    def _run(self) -> None:
+        while (story := self._stories.get()) is not None:
+            end_as_gone(story)
+
+
+class ThreadsEngine:
+    """Runs stories on the calling thread."""
+
+    def __init__(self) -> None:
+        self._reaper = Reaper()
+
+    def run(self, story: Story[T]) -> T:
+        return drive(story(_DirectCaller()))
+
+    def iterate(self, story: Story[Any]) -> StoryStream:
+        return StoryStream(story(_StreamCaller()), self._reaper)

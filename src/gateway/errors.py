@@ -1,0 +1,153 @@
+"""Every way in which the gateway refuses or fails a request, and what a client is told.
+
+    GatewayError                    status, code, type, message, param, retry_after_s, should_retry
+    ├── InvalidRequest              400  the body or a header says something that cannot be served
+    ├── InvalidApiKey               401  missing, unknown, expired or blocked: one message for all
+    ├── BudgetExceeded              402  spent + unresolved leave no room at some level
+    ├── ModelNotAllowed             403
+    ├── ModelNotFound, UnknownUrl   404
+    ├── MethodNotAllowed            405
+    ├── RateLimited                 429  the gateway's own limit, or every candidate is limited upstream
+    ├── BudgetReserved              429  there is money, but requests in flight hold it
+    ├── InternalError               500
+    ├── UpstreamError               502  the last upstream's answer was unusable
+    ├── AllProvidersFailed          503
+    ├── Overloaded, DrainingError   503
+    ├── StoreUnavailable            503  the ledger cannot commit, so nothing is sent
+    └── UpstreamTimeout             504
+    ClientGone                      the client left; nobody is there to be told
+    Draining                        the process ends and this request has used up its grace
+
+The codes and types are the contract of the HTTP interface. A GatewayError below the HTTP edge carries facts; nobody
+but the edge turns it into bytes.
+"""
+
+
+class GatewayError(Exception):
+    """A request that ends without an answer from a model.
+
+    status         the HTTP status
+    code, type     OpenAI's machine-readable pair
+    message        for the client: no secret, no upstream address, no other tenant
+    param          the field at fault, if one is
+    retry_after_s  seconds after which a retry can succeed, if known
+    should_retry   False tells client libraries not to retry, whatever the status suggests
+    """
+
+    status = 500
+    code = "internal_error"
+    type = "server_error"
+    should_retry: bool | None = None
+
+    def __init__(self, message: str, *, param: str | None = None, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self.retry_after_s = retry_after_s
+
+
+class InvalidRequest(GatewayError):
+    status, code, type = 400, "invalid_request", "invalid_request_error"
+
+    def __init__(self, message: str, *, param: str | None = None, status: int = 400, code: str | None = None) -> None:
+        super().__init__(message, param=param)
+        self.status = status
+        self.code = code or type(self).code
+
+
+class InvalidApiKey(GatewayError):
+    status, code, type = 401, "invalid_api_key", "invalid_request_error"
+
+    def __init__(self) -> None:
+        super().__init__("Missing or invalid API key.")
+
+
+class BudgetExceeded(GatewayError):
+    status, code, type = 402, "budget_exceeded", "insufficient_quota"
+    should_retry = False
+
+
+class ModelNotAllowed(GatewayError):
+    status, code, type = 403, "model_not_allowed", "permission_error"
+
+    def __init__(self, model: str) -> None:
+        super().__init__(f"This key may not use the model `{model}`.", param="model")
+
+
+class ModelNotFound(GatewayError):
+    status, code, type = 404, "model_not_found", "invalid_request_error"
+
+    def __init__(self, model: str) -> None:
+        super().__init__(f"The model `{model}` does not exist or you do not have access to it.", param="model")
+
+
+class UnknownUrl(GatewayError):
+    status, code, type = 404, "unknown_url", "invalid_request_error"
+
+    def __init__(self, method: str, path: str) -> None:
+        super().__init__(f"Unknown request URL: {method} {path}.")
+
+
+class MethodNotAllowed(GatewayError):
+    status, code, type = 405, "method_not_allowed", "invalid_request_error"
+
+    def __init__(self, method: str, allowed: tuple[str, ...]) -> None:
+        super().__init__(f"{method} is not allowed here; use {' or '.join(allowed)}.")
+        self.allowed = allowed
+
+
+class RateLimited(GatewayError):
+    status, code, type = 429, "rate_limit_exceeded", "rate_limit_error"
+
+
+class BudgetReserved(GatewayError):
+    status, code, type = 429, "budget_reserved", "rate_limit_error"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, retry_after_s=1)
+
+
+class InternalError(GatewayError):
+    def __init__(self, request_id: str) -> None:
+        super().__init__(f"The gateway failed to handle this request. Request id: {request_id}.")
+
+
+class UpstreamError(GatewayError):
+    status, code = 502, "upstream_error"
+
+
+class AllProvidersFailed(GatewayError):
+    status, code = 503, "all_providers_failed"
+
+
+class Overloaded(GatewayError):
+    status, code = 503, "overloaded"
+
+    def __init__(self) -> None:
+        super().__init__("The gateway is at its limit of requests in flight.", retry_after_s=1)
+
+
+class DrainingError(GatewayError):
+    status, code = 503, "draining"
+
+    def __init__(self) -> None:
+        super().__init__("The gateway is shutting down.", retry_after_s=1)
+
+
+class StoreUnavailable(GatewayError):
+    status, code = 503, "store_unavailable"
+
+    def __init__(self) -> None:
+        super().__init__("The ledger cannot be written, so no request is sent.", retry_after_s=1)
+
+
+class UpstreamTimeout(GatewayError):
+    status, code = 504, "upstream_timeout"
+
+
+class ClientGone(Exception):
+    """The client closed its end, or will not read. Whatever was produced so far is billed."""
+
+
+class Draining(Exception):
+    """The process is ending and the grace for requests in flight is over."""

@@ -1,0 +1,267 @@
+"""The story of a request, in order.
+
+    server → api → admission → router → cache → reserve → dispatch → relay → settle → record
+
+Every await is an effect: a place where the world can change, stall or crash. Nothing here knows SQL, sockets, which
+engine runs the story, or what a provider is. On every way out the hold is resolved and one row is written.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from gateway.admission import Admission
+from gateway.chat import ChatRequest, parse_chat
+from gateway.clock import Clock
+from gateway.config import Deployment
+from gateway.context import Answer, Caller, Engine, Facts, Options, Principal, RequestContext
+from gateway.dispatch import Attempt, Dispatcher
+from gateway.errors import (
+    AllProvidersFailed,
+    ClientGone,
+    Draining,
+    DrainingError,
+    GatewayError,
+    InternalError,
+    InvalidRequest,
+)
+from gateway.ledger import Ledger, Purpose
+from gateway.relay import Relay
+from gateway.router import RoutePlan
+from gateway.rows import Exit
+from gateway.settlement import Ending, Settlement
+from tracekit.trace import Span, SpanContext, Tracer
+
+CLIENT_CLOSED_REQUEST = 499
+"""nginx's status for a client that left; it is only ever written into rows."""
+
+
+class Gateway:
+    """Composes admission, ledger, dispatch and relay into one request. Safe from any thread.
+
+    new_request_id  gives ids that sort by time
+    on_error        is told of every exception that is not an outcome of a request
+    `_overbilled` is only ever added to, by single set operations.
+    """
+
+    def __init__(
+        self,
+        *,
+        admission: Admission,
+        ledger: Ledger,
+        dispatcher: Dispatcher,
+        tracer: Tracer,
+        clock: Clock,
+        engine: Engine,
+        new_request_id: Callable[[], str],
+        on_error: Callable[[BaseException], None] = lambda error: None,
+    ) -> None:
+        self._admission = admission
+        self._ledger = ledger
+        self._dispatcher = dispatcher
+        self._tracer = tracer
+        self._clock = clock
+        self._engine = engine
+        self._new_request_id = new_request_id
+        self._on_error = on_error
+        self._overbilled: set[str] = set()
+
+    # --- for the front --------------------------------------------------------------------------------------------
+
+    def authenticate(self, raw_key: str | None) -> Principal:
+        """Who holds `raw_key`. Raises InvalidApiKey."""
+        return self._admission.authenticate(raw_key)
+
+    def visible_models(self, principal: Principal) -> tuple[str, ...]:
+        """The names that `principal` may ask for."""
+        return self._admission.visible_models(principal)
+
+    @property
+    def overbilled(self) -> tuple[str, ...]:
+        """Deployments that were seen to bill more than a hold."""
+        return tuple(sorted(self._overbilled))
+
+    def new_facts(self) -> Facts:
+        """The facts of a request that has just arrived."""
+        return Facts(self._new_request_id())
+
+    def context(
+        self,
+        principal: Principal,
+        raw: bytes,
+        caller: Caller,
+        *,
+        options: Options | None = None,
+        facts: Facts | None = None,
+        trace_parent: SpanContext | None = None,
+    ) -> RequestContext:
+        """A request that starts now."""
+        options = options or Options()
+        now_s = self._clock.now_s()
+        return RequestContext(
+            principal=principal,
+            raw=raw,
+            caller=caller,
+            options=options,
+            facts=facts or self.new_facts(),
+            started_s=now_s,
+            started_ms=self._clock.wall_ms(),
+            deadline_s=None if options.timeout_s is None else now_s + options.timeout_s,
+            trace_parent=trace_parent,
+        )
+
+    async def serve(self, context: RequestContext) -> Answer:
+        """Serve one chat request from body to row.
+
+        Returns how it was answered. Raises GatewayError for the client, ClientGone if nobody is there; whatever is
+        raised, the money is resolved and the row is written.
+        """
+        settlement = Settlement(self._ledger, self._clock, context)
+        with self._tracer.start("request", parent=context.trace_parent) as span:
+            try:
+                return await self._serve(context, settlement, span)
+            except BaseException as error:
+                told = self._told(error, context)
+                await settlement.close(_ending(told, context.facts))
+                if told is error:
+                    raise
+                raise told from error
+            finally:
+                self._flag_overbilling(settlement, context.facts)
+                _describe(span, context)
+
+    # --- for users of the library ---------------------------------------------------------------------------------
+
+    def handle(self, raw_key: str | None, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Serve one chat request without streaming, on this thread.
+
+        Returns text, response, cache, tier, provider, deployment, attempts, cost_nanousd, exit and request_id.
+        Raises GatewayError.
+        """
+        principal, facts, raw = self.authenticate(raw_key), self.new_facts(), _encoded(body, stream=False)
+        answer = self._engine.run(lambda caller: self.serve(self.context(principal, raw, caller, facts=facts)))
+        response = json.loads(answer.body or b"null")
+        return {
+            "text": response["choices"][0]["message"].get("content"),
+            "response": response,
+            "cache": facts.cache,
+            "tier": facts.tier,
+            "provider": facts.provider,
+            "deployment": facts.deployment,
+            "attempts": facts.attempts,
+            "cost_nanousd": facts.cost_nanousd,
+            "exit": facts.exit,
+            "request_id": facts.request_id,
+        }
+
+    def stream(self, raw_key: str | None, body: Mapping[str, Any]) -> Iterator[str]:
+        """Serve one chat request as a stream: an iterator over its events as text, framed as on the wire.
+
+        Close it to leave early; the request then ends as for a client that left. Raises GatewayError at the first
+        event, InvalidApiKey at once.
+        """
+        principal, raw = self.authenticate(raw_key), _encoded(body, stream=True)
+        return self._engine.iterate(lambda caller: self.serve(self.context(principal, raw, caller)))
+
+    # --- the story ------------------------------------------------------------------------------------------------
+
+    async def _serve(self, context: RequestContext, settlement: Settlement, span: Span) -> Answer:
+        request = parse_chat(context.raw, context.options)
+        context.streams, context.tags = request.stream, request.options.tags
+        admitted = self._admission.admit(context.principal, request, context.facts)
+        try:
+            attempt = await self._reserve(context, request, admitted.plan, settlement)
+        except GatewayError:
+            admitted.give_back(self._clock.now_s())
+            raise
+        with span.child("attempt", deployment=attempt.deployment.name, provider=attempt.deployment.provider) as child:
+            return await self._call(context, request, attempt, settlement, child)
+
+    async def _reserve(
+        self, context: RequestContext, request: ChatRequest, plan: RoutePlan, settlement: Settlement
+    ) -> Attempt:
+        """Hold the most that the call can cost; nothing is sent before this is committed."""
+        attempt = self._dispatcher.prepare(request, self._first_usable(plan), context.started_ms)
+        purpose = Purpose(
+            request_id=context.facts.request_id,
+            attempt=1,
+            alias=plan.alias,
+            deployment=attempt.deployment.name,
+            price_version=attempt.price.version,
+        )
+        reservation = await self._ledger.reserve(context.principal.account, attempt.bound_nanousd, purpose)
+        settlement.hold(reservation, attempt.evidence(), attempt.price)
+        return attempt
+
+    def _first_usable(self, plan: RoutePlan) -> Deployment:
+        for deployment in plan.candidates:
+            if not (deployment.quarantine_on_overage and deployment.name in self._overbilled):
+                return deployment
+        raise AllProvidersFailed("Every deployment of this model is out of service.", retry_after_s=60)
+
+    async def _call(
+        self, context: RequestContext, request: ChatRequest, attempt: Attempt, settlement: Settlement, span: Span
+    ) -> Answer:
+        """The upstream call, from its first byte to the client's last."""
+        evidence = settlement.evidence
+        if evidence is None:
+            raise RuntimeError("an upstream call without a hold")
+        answer = await self._dispatcher.open(context, request, attempt, evidence, span)
+        try:
+            relay = Relay(context, answer, evidence, settlement, self._clock, request.wants_usage)
+            return await (relay.stream() if request.stream else relay.whole())
+        finally:
+            answer.close()
+
+    # --- how it ended ---------------------------------------------------------------------------------------------
+
+    def _told(self, error: BaseException, context: RequestContext) -> BaseException:
+        """What is raised for `error`: itself if it is an outcome, else an error that says nothing but the id."""
+        if isinstance(error, GatewayError | ClientGone):
+            return error
+        if isinstance(error, Draining):
+            return DrainingError()
+        self._on_error(error)
+        return InternalError(context.facts.request_id) if isinstance(error, Exception) else error
+
+    def _flag_overbilling(self, settlement: Settlement, facts: Facts) -> None:
+        if settlement.overage_nanousd and facts.deployment is not None:
+            self._overbilled.add(facts.deployment)
+
+
+def _encoded(body: Mapping[str, Any], *, stream: bool) -> bytes:
+    """The body as a client would have sent it. Raises InvalidRequest for what is not JSON."""
+    try:
+        return json.dumps({**body, "stream": stream}, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidRequest(f"The body cannot be written as JSON: {error}.", param="body") from error
+
+
+def _ending(told: BaseException, facts: Facts) -> Ending:
+    if isinstance(told, ClientGone):
+        return Ending(Exit.CLIENT_GONE, CLIENT_CLOSED_REQUEST)
+    if isinstance(told, GatewayError):
+        refused = facts.attempts == 0 and told.status != InternalError.status
+        return Ending(Exit.REJECTED if refused else Exit.FAILED, told.status, told.code)
+    return Ending(Exit.FAILED, InternalError.status, InternalError.code)
+
+
+def _describe(span: Span, context: RequestContext) -> None:
+    """What the span of a request says: names, numbers and outcomes, never a prompt, an answer or a key."""
+    facts = context.facts
+    span.update(
+        {
+            "request_id": facts.request_id,
+            "tenant": context.principal.tenant,
+            "key_id": context.principal.key_id,
+            "alias": facts.alias,
+            "stream": context.streams,
+            "exit": facts.exit,
+            "cache": facts.cache,
+            "tier": facts.tier,
+            "deployment": facts.deployment,
+            "attempts": facts.attempts,
+            "cost_nanousd": facts.cost_nanousd,
+            "ttft_ms": context.ttft_ms,
+        }
+    )

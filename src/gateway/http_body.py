@@ -1,0 +1,107 @@
+"""Decodes a chunked request body, strictly: bytes in, content out, in whatever pieces they come.
+
+Decides where the body ends and whether it is well formed. Knows no sockets and no clock. Rules: sizes are 1 to 8 hex
+digits, every line ends with CRLF, extensions and trailers are checked, bounded and dropped, and a chunk that would
+exceed the limit is refused before its content is read.
+"""
+
+import re
+from collections.abc import Callable
+
+from gateway.http_head import HttpRefusal, is_field_line
+
+_SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,8})(?:;[\t\x20-\x7e\x80-\xff]*+)?\r\n")
+_SIZE_LINE_BYTES = 256
+_TRAILER_BYTES = 8192
+
+
+class ChunkedReader:
+    """One body in chunks. After a refusal the reader is of no further use. Not for use by several threads.
+
+    complete  the last chunk and its trailers have been read
+    rest      the bytes after the body; only once complete
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._budget = max_bytes
+        self._trailer_budget = _TRAILER_BYTES
+        self._buffer = bytearray()
+        self._content = bytearray()
+        self._left = 0
+        self._step: Callable[[ChunkedReader], bool] = ChunkedReader._read_size
+        self.complete = False
+
+    @property
+    def rest(self) -> bytes:
+        return bytes(self._buffer) if self.complete else b""
+
+    def feed(self, data: bytes) -> bytes:
+        """Take the next bytes of the connection and return the content they complete, possibly none.
+
+        Raises HttpRefusal: 400 malformed, 413 more than max_bytes of content.
+        """
+        self._buffer += data
+        while not self.complete and self._step(self):
+            pass
+        content = bytes(self._content)
+        self._content.clear()
+        return content
+
+    def _read_size(self) -> bool:
+        line = self._take_line(_SIZE_LINE_BYTES)
+        if line is None:
+            return False
+        match = _SIZE_LINE.fullmatch(line)
+        if match is None:
+            raise _malformed()
+        self._left = int(match[1], 16)
+        if self._left > self._budget:
+            raise HttpRefusal(413, "request_too_large", "The request body is too large.")
+        self._budget -= self._left
+        self._step = ChunkedReader._read_content if self._left else ChunkedReader._read_trailer
+        return True
+
+    def _read_content(self) -> bool:
+        piece = self._buffer[: self._left]
+        del self._buffer[: self._left]
+        self._content += piece
+        self._left -= len(piece)
+        if self._left:
+            return False
+        self._step = ChunkedReader._read_content_end
+        return True
+
+    def _read_content_end(self) -> bool:
+        if not b"\r\n".startswith(self._buffer[:2]):
+            raise _malformed()
+        if len(self._buffer) < 2:
+            return False
+        del self._buffer[:2]
+        self._step = ChunkedReader._read_size
+        return True
+
+    def _read_trailer(self) -> bool:
+        line = self._take_line(self._trailer_budget)
+        if line is None:
+            return False
+        self._trailer_budget -= len(line)
+        if line == b"\r\n":
+            self.complete = True
+        elif not is_field_line(line):
+            raise _malformed()
+        return True
+
+    def _take_line(self, max_bytes: int) -> bytes | None:
+        """The next line with its LF, or None if its end has not come yet."""
+        end = self._buffer.find(b"\n", 0, max_bytes) + 1
+        if end:
+            line = bytes(self._buffer[:end])
+            del self._buffer[:end]
+            return line
+        if len(self._buffer) >= max_bytes:
+            raise _malformed()
+        return None
+
+
+def _malformed() -> HttpRefusal:
+    return HttpRefusal(400, "invalid_request", "The chunked request body is malformed.")

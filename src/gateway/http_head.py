@@ -1,0 +1,248 @@
+"""Reads the head of an HTTP/1 request, strictly: bytes in, a RequestHead or an HttpRefusal out.
+
+Decides which heads are served and how the body behind them is framed. Knows no sockets, no clock, no routes and no
+credentials. Rules:
+
+- What two readers could understand differently is refused, never repaired: bare CR or LF, NUL and other control
+  characters, folded lines, whitespace before a colon, a repeated header that has one value, two framings.
+- A head is served whole or not at all; what can no longer become a valid head is refused before its end has come.
+- Stricter than RFC 9112 on purpose: no absolute-form or `*` target, no empty line before the request line, methods in
+  upper case, no header whose name differs from a framing or credential header only by an underscore.
+- A message never quotes what was sent.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+_NAME = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
+_VALUE = r"[\t\x20-\x7e\x80-\xff]*+"  # visible, space, tab, obs-text: no control character
+_REQUEST_LINE = re.compile(r"([A-Z]{1,16}) (/[\x21\x22\x24-\x7e]*+) HTTP/1\.([01])\r\n")
+_FIELD_LINE = re.compile(rf"{_NAME}:{_VALUE}\r\n")
+_FIELD_LINES = re.compile(rf"(?:{_NAME}:{_VALUE}\r\n)*+")
+_NEVER_VALID = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|(?<!\r)\n|\r(?!\n|\Z)")
+_HOST = re.compile(r"(?:[A-Za-z0-9._~!$&'()*+;=%-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?")
+_LENGTH = re.compile(r"[0-9]{1,12}")
+
+_SINGLE_VALUED = frozenset(
+    {
+        "host",
+        "content-length",
+        "transfer-encoding",
+        "content-type",
+        "expect",
+        "authorization",
+        "x-api-key",
+        "api-key",
+    }
+)
+_UNDERSCORED = frozenset(name.replace("-", "_") for name in _SINGLE_VALUED if "-" in name)
+
+
+class HttpRefusal(Exception):
+    """A request refused by the rules of HTTP itself; it is answered, and its connection closes.
+
+    status   HTTP status, 400..599
+    code     machine-readable code of the error body
+    message  for the client; quotes nothing that the client sent
+    """
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message
+
+
+@dataclass(frozen=True, slots=True)
+class HeadLimits:
+    """Bounds of a request head, in bytes without line ends, in header fields, and in bytes over all."""
+
+    line_bytes: int = 8192
+    fields: int = 64
+    head_bytes: int = 32768
+
+
+@dataclass(frozen=True, slots=True)
+class NoBody:
+    """No framing header: the request ends with its head."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sized:
+    """A body of `length` bytes, 0 or more; the number is the client's and has no bound yet."""
+
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chunked:
+    """A body in chunks; its length is known at its end."""
+
+
+Body = NoBody | Sized | Chunked
+_NO_BODY: Final = NoBody()
+_CHUNKED: Final = Chunked()
+
+
+class RequestHead(NamedTuple):
+    """One accepted request head; a tuple, since making one is on every request's path (a frozen dataclass costs 4 us).
+
+    target            as sent, beginning with "/"; `path` and `query` are its parts before and after the first "?"
+    headers           (lower-case name, value without outer blanks), in the order sent
+    first_values      the first value of each header, by name
+    keep_alive        the client allows another request on this connection
+    expects_continue  the client waits for `100 Continue` before it sends the body
+    """
+
+    method: str
+    target: str
+    path: str
+    query: str
+    version: tuple[int, int]
+    headers: tuple[tuple[str, str], ...]
+    first_values: Mapping[str, str]
+    keep_alive: bool
+    expects_continue: bool
+    body: Body
+
+    def get(self, name: str) -> str | None:
+        """The first value of a header, by its lower-case name."""
+        return self.first_values.get(name)
+
+    def get_all(self, name: str) -> tuple[str, ...]:
+        """Every value of a header, by its lower-case name, in the order sent."""
+        return tuple(value for key, value in self.headers if key == name)
+
+
+def find_head_end(buffer: bytes | bytearray, limits: HeadLimits, start: int = 0) -> int | None:
+    """Where the head at the beginning of `buffer` ends: the index after its blank line, or None if more must come.
+
+    start  how many bytes an earlier call has already seen, so that a slow client costs no rescans.
+    Raises HttpRefusal as soon as the bytes so far exceed a limit or cannot become a valid head.
+    """
+    blank_line = buffer.find(b"\r\n\r\n", max(start - 3, 0), limits.head_bytes)
+    if blank_line >= 0:
+        return blank_line + 4
+    _check_unfinished(buffer, limits, start)
+    return None
+
+
+def parse_head(raw: bytes, limits: HeadLimits) -> RequestHead:
+    """Read one whole head, its blank line included, as find_head_end delimits it.
+
+    Raises HttpRefusal: 400 malformed, ambiguous or of another HTTP version; 414 request line and 431 header section
+    beyond `limits`; 417 an expectation other than 100-continue.
+    """
+    text = raw.decode("latin-1")
+    line = _match_request_line(text, limits)
+    method, target, minor = line[1], line[2], int(line[3])
+    path, _, query = target.partition("?")
+    headers = _fields(text, line.end(), limits)
+    first = dict(reversed(headers))
+    if len(first) != len(headers):
+        _refuse_repeats([name for name, _ in headers])
+    if not _UNDERSCORED.isdisjoint(first):
+        raise _bad("A header name holds an underscore where it must hold a hyphen.")
+    _check_host(first.get("host"), minor)
+    keep_alive = _keep_alive(headers, minor) if "connection" in first else minor == 1
+    expects_continue = _expects_continue(first.get("expect"), minor)
+    body = _body(first.get("content-length"), first.get("transfer-encoding"), minor)
+    version = (1, minor)
+    return RequestHead(method, target, path, query, version, tuple(headers), first, keep_alive, expects_continue, body)
+
+
+def is_field_line(line: bytes) -> bool:
+    """Whether `line` is one well-formed header or trailer field with its CRLF."""
+    return _FIELD_LINE.fullmatch(line.decode("latin-1")) is not None
+
+
+def _bad(message: str) -> HttpRefusal:
+    return HttpRefusal(400, "invalid_request", message)
+
+
+def _uri_too_long() -> HttpRefusal:
+    return HttpRefusal(414, "uri_too_long", "The request line is too long.")
+
+
+def _too_large(message: str) -> HttpRefusal:
+    return HttpRefusal(431, "headers_too_large", message)
+
+
+def _check_unfinished(buffer: bytes | bytearray, limits: HeadLimits, start: int) -> None:
+    """Refuse a head without its end whose bytes so far are too many or can no longer become valid."""
+    if _NEVER_VALID.search(buffer, max(start - 1, 0)):
+        raise _bad("The request head holds a control character, or a CR or LF that is not part of a CRLF.")
+    line_end = buffer.find(b"\r\n", 0, limits.line_bytes + 2)
+    if line_end < 0 and len(buffer) >= limits.line_bytes + 2:
+        raise _uri_too_long()
+    if line_end >= max(start - 1, 0):
+        _match_request_line(buffer[: line_end + 2].decode("latin-1"), limits)
+    if len(buffer) >= limits.head_bytes:
+        raise _too_large("The request head is too large.")
+
+
+def _match_request_line(text: str, limits: HeadLimits) -> re.Match[str]:
+    match = _REQUEST_LINE.match(text)
+    if match is not None and match.end() <= limits.line_bytes + 2:
+        return match
+    if len(text.partition("\r\n")[0]) > limits.line_bytes:
+        raise _uri_too_long()
+    raise _bad("The first line must be METHOD /target HTTP/1.1, or HTTP/1.0.")
+
+
+def _fields(text: str, start: int, limits: HeadLimits) -> list[tuple[str, str]]:
+    """Every field of the section between `start` and the blank line that ends `text`."""
+    if not (text.endswith("\r\n\r\n") and _FIELD_LINES.fullmatch(text, start, len(text) - 2)):
+        raise _bad("A header line is not of the form NAME: VALUE, or holds a control character.")
+    lines = text[start:-2].split("\r\n")[:-1]
+    if len(lines) > limits.fields:
+        raise _too_large("The request has too many header fields.")
+    if len(text) > limits.line_bytes and max(map(len, lines), default=0) > limits.line_bytes:
+        raise _too_large("A header line is too long.")
+    return [(name.lower(), value.strip(" \t")) for name, _, value in [line.partition(":") for line in lines]]
+
+
+def _refuse_repeats(names: list[str]) -> None:
+    for name in _SINGLE_VALUED:
+        if names.count(name) > 1:
+            raise _bad(f"The header {name} may stand only once.")
+
+
+def _check_host(host: str | None, minor: int) -> None:
+    if host is None:
+        if minor == 1:
+            raise _bad("HTTP/1.1 needs a Host header.")
+    elif not _HOST.fullmatch(host):
+        raise _bad("The Host header is not a host name with an optional port.")
+
+
+def _keep_alive(headers: list[tuple[str, str]], minor: int) -> bool:
+    options = {
+        option.strip(" \t").lower() for name, value in headers if name == "connection" for option in value.split(",")
+    }
+    return "close" not in options and (minor == 1 or "keep-alive" in options)
+
+
+def _expects_continue(expect: str | None, minor: int) -> bool:
+    """Whether to send `100 Continue`; HTTP/1.0 has no such answer, so there the header has no effect."""
+    if expect is None:
+        return False
+    if expect.lower() != "100-continue":
+        raise HttpRefusal(417, "expectation_failed", "The only supported expectation is 100-continue.")
+    return minor == 1
+
+
+def _body(length: str | None, coding: str | None, minor: int) -> Body:
+    if coding is not None:
+        if length is not None:
+            raise _bad("A request must not have both Content-Length and Transfer-Encoding.")
+        if minor == 0 or coding.lower() != "chunked":
+            raise _bad("The only supported Transfer-Encoding is chunked, with HTTP/1.1.")
+        return _CHUNKED
+    if length is None:
+        return _NO_BODY
+    if not _LENGTH.fullmatch(length):
+        raise _bad("Content-Length must be 1 to 12 decimal digits.")
+    return Sized(int(length))

@@ -1,0 +1,183 @@
+"""Virtual keys: `sk-gw-<public id>-<secret>`, of which only a SHA-256 digest is ever stored.
+
+The ring is the living owner's copy of the key table: a key that was blocked, rotated or deleted stops working at the
+next look-up. The public id survives rotation, so usage and budgets do too. Budgets are the ledger's; names of models,
+the tenant's configuration.
+"""
+
+import hashlib
+import hmac
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from gateway.clock import Clock
+from gateway.errors import InvalidApiKey
+from gateway.store import Store, Transaction
+
+PREFIX = "sk-gw-"
+ID_CHARS = 12
+SECRET_CHARS = 43
+"""62**43 is just above 2**256."""
+
+_ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_KEY = re.compile(rf"{PREFIX}([0-9A-Za-z]{{4,32}})-([0-9A-Za-z]{{16,64}})", re.ASCII)
+TENANT = re.compile(r"[a-z0-9][a-z0-9-]{0,62}", re.ASCII)
+
+
+def hash_key(raw: str) -> str:
+    """What is stored of a key: its SHA-256, in lower-case hex."""
+    return hashlib.sha256(raw.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def base62(number: int, width: int) -> str:
+    """`number` >= 0 in base 62, at least `width` digits."""
+    digits = ""
+    while number or len(digits) < width:
+        number, digit = divmod(number, 62)
+        digits = _ALPHABET[digit] + digits
+    return digits
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One virtual key; `expires_ms` is UTC milliseconds or None for never."""
+
+    id: str
+    tenant: str
+    digest: str
+    name: str | None
+    created_ms: int
+    expires_ms: int | None = None
+    blocked: bool = False
+
+
+class UnknownKey(Exception):
+    """There is no key with this public id."""
+
+
+class InvalidTenant(ValueError):
+    """A tenant's name breaks the rule for names."""
+
+
+class KeyRing:
+    """All keys by public id. `_keys` is changed by single dict operations only, after the store has committed."""
+
+    def __init__(self, store: Store, clock: Clock, random_bytes: Callable[[int], bytes]) -> None:
+        self._store = store
+        self._clock = clock
+        self._random_bytes = random_bytes
+        self._keys: dict[str, Key] = {}
+        self._tenants: set[str] = set()
+
+    async def load(self) -> None:
+        """Read the table. Call once, before anything else."""
+        records = await self._store.read(
+            """SELECT id, tenant, digest, name, created_ms, expires_ms, blocked FROM keys
+                WHERE deleted_ms IS NULL ORDER BY created_ms, id"""
+        )
+        for id_, tenant, digest, name, created_ms, expires_ms, blocked in records:
+            self._keys[id_] = Key(id_, tenant, digest, name, created_ms, expires_ms, bool(blocked))
+        self._tenants = {name for (name,) in await self._store.read("SELECT name FROM tenants")}
+
+    def authenticate(self, raw: str | None) -> Key:
+        """The key that `raw` is. Raises InvalidApiKey, with one message whatever is wrong.
+
+        The digest is compared in constant time, also when there is no such key.
+        """
+        match = _KEY.fullmatch(raw) if raw else None
+        key = self._keys.get(match[1]) if match else None
+        same = hmac.compare_digest(hash_key(raw or ""), key.digest if key else _NO_DIGEST)
+        if key is None or not same or key.blocked or self._is_expired(key):
+            raise InvalidApiKey
+        return key
+
+    def _is_expired(self, key: Key) -> bool:
+        return key.expires_ms is not None and self._clock.wall_ms() >= key.expires_ms
+
+    def get(self, key_id: str) -> Key:
+        """The key with this public id. Raises UnknownKey."""
+        try:
+            return self._keys[key_id]
+        except KeyError:
+            raise UnknownKey(key_id) from None
+
+    def all(self) -> list[Key]:
+        """Every key, oldest first."""
+        return list(self._keys.values())
+
+    def tenants(self) -> list[str]:
+        """Every tenant that was ever made, by name."""
+        return sorted(self._tenants)
+
+    async def make_tenant(self, name: str) -> None:
+        """Make the tenant if it is not there. Raises InvalidTenant."""
+        if not TENANT.fullmatch(name):
+            raise InvalidTenant("a tenant's name is 1 to 63 characters of a-z, 0-9 and hyphen, no hyphen first")
+        if name in self._tenants:
+            return
+        created_ms = self._clock.wall_ms()
+
+        async def work(transaction: Transaction) -> None:
+            await transaction.execute(
+                "INSERT INTO tenants (name, created_ms) VALUES (?, ?) ON CONFLICT DO NOTHING", (name, created_ms)
+            )
+
+        await self._store.transact(work)
+        self._tenants.add(name)
+
+    def new_id(self) -> str:
+        """A public id for a key that is to be made."""
+        return base62(int.from_bytes(self._random_bytes(12), "big") % 62**ID_CHARS, ID_CHARS)
+
+    async def create(self, key_id: str, tenant: str, *, name: str | None = None, expires_ms: int | None = None) -> str:
+        """Make a key of an existing tenant and return it whole: the only time it is ever shown."""
+        raw = self._new_secret(key_id)
+        key = Key(key_id, tenant, hash_key(raw), name, self._clock.wall_ms(), expires_ms)
+
+        async def work(transaction: Transaction) -> None:
+            await transaction.execute(
+                "INSERT INTO keys (id, tenant, digest, name, created_ms, expires_ms) VALUES (?, ?, ?, ?, ?, ?)",
+                (key.id, key.tenant, key.digest, key.name, key.created_ms, key.expires_ms),
+            )
+
+        await self._store.transact(work)
+        self._keys[key_id] = key
+        return raw
+
+    async def rotate(self, key_id: str) -> str:
+        """Give the key a new secret and return it; the old one stops working at once. Raises UnknownKey."""
+        raw = self._new_secret(key_id)
+        await self._change(replace(self.get(key_id), digest=hash_key(raw)))
+        return raw
+
+    async def set_blocked(self, key_id: str, blocked: bool) -> None:
+        """Refuse the key, or serve it again. Raises UnknownKey."""
+        await self._change(replace(self.get(key_id), blocked=blocked))
+
+    async def delete(self, key_id: str) -> None:
+        """Take the key away for good; its rows and balances stay. Raises UnknownKey."""
+        self.get(key_id)
+        deleted_ms = self._clock.wall_ms()
+
+        async def work(transaction: Transaction) -> None:
+            await transaction.execute("UPDATE keys SET deleted_ms = ? WHERE id = ?", (deleted_ms, key_id))
+
+        await self._store.transact(work)
+        self._keys.pop(key_id, None)
+
+    async def _change(self, key: Key) -> None:
+        async def work(transaction: Transaction) -> None:
+            await transaction.execute(
+                "UPDATE keys SET digest = ?, blocked = ? WHERE id = ?", (key.digest, int(key.blocked), key.id)
+            )
+
+        await self._store.transact(work)
+        self._keys[key.id] = key
+
+    def _new_secret(self, key_id: str) -> str:
+        secret = base62(int.from_bytes(self._random_bytes(32), "big"), SECRET_CHARS)
+        return f"{PREFIX}{key_id}-{secret}"
+
+
+_NO_DIGEST = hash_key("")

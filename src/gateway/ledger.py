@@ -1,0 +1,551 @@
+"""The money: reserve before a call, then settle, void or leave unresolved; each step once.
+
+    open ──settle──> settled        unresolved ──late answer, admin, policy──> settled
+      ├──void──────> void                └───────admin, policy───────────────> void
+      └──timeout, crash, TTL──> unresolved
+
+Three levels (key, tenant, global) each have a running balance per window: spent, held, unresolved. A reservation is one
+conditional update over the three balances whose row count must be three, so `spent + held + unresolved + amount <=
+limit` holds at every level or nothing is booked. A charge belongs to the windows of its reservation, however late it is
+settled. What is billed above the hold is booked whole and marked as overage.
+
+All amounts are nano-dollars. Every method is one transaction; `settle`, `void`, `leave_unresolved` and `record` never
+fail for want of a disk: with durability `normal` they are queued, with `full` they are committed now or, if that is not
+possible, queued until it is. Money that is merely queued still counts as held.
+
+The ledger does not know prices, providers or HTTP.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import NoReturn
+
+from gateway import rows
+from gateway.clock import Clock
+from gateway.errors import BudgetExceeded, BudgetReserved, StoreUnavailable
+from gateway.migrations import MAX_NANOUSD
+from gateway.rows import Exit, MoneyState, RequestRow
+from gateway.store import Durability, Record, Store, Transaction, Work
+from gateway.types import Window
+from gateway.windows import window_end, window_number
+from llmkit.money import format_usd
+
+
+class Scope(StrEnum):
+    """What a level limits. The values are the table's."""
+
+    KEY = "key"
+    TENANT = "tenant"
+    GLOBAL = "global"
+
+
+class Policy(StrEnum):
+    """What becomes of money whose outcome nobody will tell us any more."""
+
+    ASSUME_SPENT = "assume_spent"
+    VOID = "void"
+
+
+class OnCrash(StrEnum):
+    """What becomes of the open holds of a dead process."""
+
+    UNRESOLVED = "unresolved"
+    VOID = "void"
+
+
+class By(StrEnum):
+    """Who resolved a hold."""
+
+    REQUEST = "request"
+    RECOVERY = "recovery"
+    POLICY = "policy"
+    ADMIN = "admin"
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Whose money: the three levels that a request of this key is charged to, key first."""
+
+    tenant: str
+    key_id: str
+    levels: tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Purpose:
+    """What a hold is for; kept with it so that a dead request can still be told from its hold."""
+
+    request_id: str
+    attempt: int
+    alias: str
+    deployment: str
+    price_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """A hold that waits for its outcome."""
+
+    id: int
+    amount_nanousd: int
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class LevelState:
+    """One level in its current window."""
+
+    limit_nanousd: int | None
+    window: Window
+    spent_nanousd: int = 0
+    held_nanousd: int = 0
+    unresolved_nanousd: int = 0
+    overage_nanousd: int = 0
+
+
+class AlreadyResolved(Exception):
+    """The hold is not there, or not in a state from which this step leads on. Nothing was changed."""
+
+
+class LedgerBroken(RuntimeError):
+    """A balance does not match its holds: a programmer's error. The transaction was rolled back."""
+
+
+_FREE_BALANCE = """spent_nanousd + held_nanousd + unresolved_nanousd + ?1
+    <= coalesce((SELECT limit_nanousd FROM levels WHERE levels.id = balances.level_id), 9223372036854775807)"""
+_BOOK = f"""UPDATE balances SET held_nanousd = held_nanousd + ?1
+    WHERE id IN (?2, ?3, ?4) AND {_FREE_BALANCE}"""  # noqa: S608 - constants only
+_OPEN_HOLD = """INSERT INTO holds (request_id, attempt, boot_id, tenant, key_id, alias, deployment, price_version,
+        key_balance, tenant_balance, global_balance, amount_nanousd, state, opened_ms)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'open', ?)"""
+_CLOSE = """UPDATE holds SET state = ?1, cost_nanousd = ?2, overage_nanousd = max(?2 - amount_nanousd, 0),
+        resolved_ms = ?3, resolved_by = ?4
+    WHERE id = ?5 AND state = ?6
+    RETURNING amount_nanousd, overage_nanousd, key_balance, tenant_balance, global_balance"""
+_PART = """UPDATE holds SET state = 'unresolved', unresolved_ms = ?, unresolved_why = ?
+    WHERE id = ? AND state = 'open'
+    RETURNING amount_nanousd, key_balance, tenant_balance, global_balance"""
+_MOVE_OUT = {
+    "open": """UPDATE balances SET held_nanousd = held_nanousd - ?1, spent_nanousd = spent_nanousd + ?2,
+        overage_nanousd = overage_nanousd + ?3 WHERE id IN (?4, ?5, ?6)""",
+    "unresolved": """UPDATE balances SET unresolved_nanousd = unresolved_nanousd - ?1,
+        spent_nanousd = spent_nanousd + ?2, overage_nanousd = overage_nanousd + ?3 WHERE id IN (?4, ?5, ?6)""",
+}
+_MOVE_TO_UNRESOLVED = """UPDATE balances SET held_nanousd = held_nanousd - ?1,
+    unresolved_nanousd = unresolved_nanousd + ?1 WHERE id IN (?2, ?3, ?4)"""
+
+
+class Ledger:
+    """The book of one data directory, owned by one process (`boot_id`).
+
+    `_levels` and `_opened` are changed by single dict operations only, which are atomic; all else is immutable.
+    """
+
+    def __init__(self, store: Store, clock: Clock, *, durability: Durability = Durability.FULL) -> None:
+        self._store = store
+        self._clock = clock
+        self._durability = durability
+        self._levels: dict[tuple[Scope, str], int] = {}
+        self._opened: dict[int, float] = {}
+        self.boot_id = 0
+
+    # --- starting -----------------------------------------------------------------------------------------------
+
+    async def open(self, *, pid: int, machine_boot: str, on_crash: OnCrash = OnCrash.UNRESOLVED) -> int:
+        """Begin a new life of the process and resolve what the last ones left open; returns how many holds that were.
+
+        Call once, before anything else.
+        """
+        started_ms = self._clock.wall_ms()
+
+        async def work(transaction: Transaction) -> tuple[int, int]:
+            boot = await transaction.execute(
+                "INSERT INTO boots (started_ms, pid, machine_boot) VALUES (?, ?, ?)", (started_ms, pid, machine_boot)
+            )
+            return boot.last_id, await self._resolve_orphans(transaction, boot.last_id, on_crash, started_ms)
+
+        self.boot_id, orphans = await self._store.transact(work)
+        for scope, name, level in await self._store.read("SELECT scope, name, id FROM levels WHERE active = 1"):
+            self._levels[Scope(scope), name] = level
+        return orphans
+
+    async def close(self) -> None:
+        """Mark a clean end of this life."""
+        boot_id, stopped_ms = self.boot_id, self._clock.wall_ms()
+
+        async def work(transaction: Transaction) -> None:
+            await transaction.execute("UPDATE boots SET stopped_ms = ? WHERE id = ?", (stopped_ms, boot_id))
+
+        await self._store.transact(work)
+
+    async def touch(self) -> None:
+        """Write something that changes nothing, to learn whether writing works again. Raises StoreUnavailable."""
+        boot_id = self.boot_id
+
+        async def work(transaction: Transaction) -> None:
+            await transaction.execute("UPDATE boots SET stopped_ms = NULL WHERE id = ?", (boot_id,))
+
+        await self._store.transact(work)
+
+    async def set_level(self, scope: Scope, name: str, window: Window, limit_nanousd: int | None) -> None:
+        """Create the level or change its limit; None is no limit. Balances are never touched.
+
+        Another kind of window is another level with a balance of its own; the former one keeps its history.
+        """
+        if limit_nanousd is not None:
+            _check_amount(limit_nanousd)
+
+        async def work(transaction: Transaction) -> int:
+            await transaction.execute("UPDATE levels SET active = 0 WHERE scope = ? AND name = ?", (scope, name))
+            level = await transaction.execute(
+                """INSERT INTO levels (scope, name, window_kind, limit_nanousd) VALUES (?, ?, ?, ?)
+                    ON CONFLICT (scope, name, window_kind)
+                    DO UPDATE SET limit_nanousd = excluded.limit_nanousd, active = 1 RETURNING id""",
+                (scope, name, window, limit_nanousd),
+            )
+            return int(level.records[0][0])
+
+        self._levels[scope, name] = await self._store.transact(work)
+
+    def has_level(self, scope: Scope, name: str) -> bool:
+        """Whether set_level was ever called for it."""
+        return (scope, name) in self._levels
+
+    def account(self, tenant: str, key_id: str) -> Account:
+        """The levels that requests of this key are charged to. KeyError if one of them was never set."""
+        return Account(
+            tenant,
+            key_id,
+            (self._levels[Scope.KEY, key_id], self._levels[Scope.TENANT, tenant], self._levels[Scope.GLOBAL, ""]),
+        )
+
+    # --- the life of a hold -------------------------------------------------------------------------------------
+
+    async def reserve(self, account: Account, amount_nanousd: int, purpose: Purpose) -> Reservation:
+        """Hold money for one upstream call before it is made.
+
+        amount_nanousd  upper bound of the call's cost, >= 0.
+        Returns a reservation; settle, void or leave it unresolved exactly once.
+        Raises BudgetExceeded (402) if spent and unresolved money leave no room at some level, BudgetReserved (429) if
+        only other requests' holds are in the way, StoreUnavailable; nothing is booked then.
+        """
+        if amount_nanousd > MAX_NANOUSD:
+            raise BudgetExceeded("The request could cost more than any budget allows.")
+        _check_amount(amount_nanousd)
+
+        async def work(transaction: Transaction) -> Reservation:
+            now_ms = self._clock.wall_ms()
+            balances = await self._current_balances(transaction, account, now_ms)
+            booked = await transaction.execute(_BOOK, (amount_nanousd, *balances))
+            if booked.rowcount != len(balances):
+                await self._refuse(transaction, balances, amount_nanousd)
+            hold = await transaction.execute(
+                _OPEN_HOLD,
+                (
+                    purpose.request_id,
+                    purpose.attempt,
+                    self.boot_id,
+                    account.tenant,
+                    account.key_id,
+                    purpose.alias,
+                    purpose.deployment,
+                    purpose.price_version,
+                    *balances,
+                    amount_nanousd,
+                    now_ms,
+                ),
+            )
+            return Reservation(hold.last_id, amount_nanousd, purpose.request_id)
+
+        reservation = await self._store.transact(work)
+        self._opened[reservation.id] = self._clock.now_s()
+        return reservation
+
+    async def top_up(self, reservation: Reservation, extra_nanousd: int) -> Reservation:
+        """Raise an open hold by `extra_nanousd` >= 0 in the windows it was made in; returns the larger reservation.
+
+        Raises BudgetExceeded or BudgetReserved as reserve() does, AlreadyResolved; nothing is booked then.
+        """
+        _check_amount(extra_nanousd)
+
+        async def work(transaction: Transaction) -> None:
+            raised = await transaction.execute(
+                """UPDATE holds SET amount_nanousd = amount_nanousd + ? WHERE id = ? AND state = 'open'
+                    RETURNING key_balance, tenant_balance, global_balance""",
+                (extra_nanousd, reservation.id),
+            )
+            if not raised.records:
+                raise AlreadyResolved(reservation.id)
+            balances = raised.records[0]
+            booked = await transaction.execute(_BOOK, (extra_nanousd, *balances))
+            if booked.rowcount != len(balances):
+                await self._refuse(transaction, balances, extra_nanousd)
+
+        await self._store.transact(work)
+        return replace(reservation, amount_nanousd=reservation.amount_nanousd + extra_nanousd)
+
+    async def settle(self, reservation: Reservation, cost_nanousd: int, row: RequestRow | None = None) -> None:
+        """Replace the hold by what the call cost, and append the request's row in the same transaction.
+
+        cost_nanousd  the actual cost, >= 0; above the hold it is booked whole and marked as overage.
+        A hold that was already given up as unresolved is settled late, once. One that an admin resolved meanwhile
+        keeps the admin's word; the row is appended all the same.
+        """
+        _check_amount(cost_nanousd)
+        await self._finish(self._resolution(reservation, MoneyState.SETTLED, cost_nanousd, row))
+
+    async def void(self, reservation: Reservation, row: RequestRow | None = None) -> None:
+        """Give the hold back: the call was proven to be unbilled."""
+        await self._finish(self._resolution(reservation, MoneyState.VOID, 0, row))
+
+    async def leave_unresolved(self, reservation: Reservation, why: str, row: RequestRow | None = None) -> None:
+        """The outcome of the call is unknown: its hold goes on counting against every limit until it is resolved."""
+        self._opened.pop(reservation.id, None)
+        at_ms = self._clock.wall_ms()
+
+        async def work(transaction: Transaction) -> None:
+            await self._part(transaction, reservation.id, why, at_ms)
+            if row is not None:
+                await rows.append(transaction, replace(row, state=MoneyState.UNRESOLVED))
+
+        await self._finish(work)
+
+    def record(self, row: RequestRow) -> None:
+        """Append the row of a request that moved no money. Queued: a crash may lose it."""
+
+        async def work(transaction: Transaction) -> None:
+            await rows.append(transaction, row)
+
+        self._store.enqueue(work)
+
+    # --- what time and operators decide -------------------------------------------------------------------------
+
+    async def resolve_by_admin(self, hold_id: int, cost_nanousd: int | None) -> None:
+        """Settle an open or unresolved hold at `cost_nanousd`, or void it (None). Raises AlreadyResolved."""
+        state = MoneyState.VOID if cost_nanousd is None else MoneyState.SETTLED
+        cost = cost_nanousd or 0
+        _check_amount(cost)
+        at_ms = self._clock.wall_ms()
+
+        async def work(transaction: Transaction) -> None:
+            await self._close(transaction, hold_id, state, cost, By.ADMIN, at_ms)
+
+        await self._store.transact(work)
+        self._opened.pop(hold_id, None)
+
+    async def sweep(self, *, hold_ttl_s: float, unresolved_after_s: float, policy: Policy) -> int:
+        """Give up holds older than `hold_ttl_s` of this process, and apply `policy` to money that has been unresolved
+        for `unresolved_after_s`. Returns how many holds changed state.
+        """
+        now_s, now_ms = self._clock.now_s(), self._clock.wall_ms()
+        stale = [hold for hold, opened_s in list(self._opened.items()) if now_s - opened_s > hold_ttl_s]
+        before_ms = now_ms - round(unresolved_after_s * 1000)
+
+        async def work(transaction: Transaction) -> int:
+            changed = 0
+            for hold in stale:
+                changed += await self._part(transaction, hold, "ttl", now_ms)
+            old = await transaction.execute(
+                "SELECT id, amount_nanousd FROM holds WHERE state = 'unresolved' AND unresolved_ms <= ?", (before_ms,)
+            )
+            for hold_id, amount in old.records:
+                spent = policy is Policy.ASSUME_SPENT
+                state = MoneyState.SETTLED if spent else MoneyState.VOID
+                await self._close(transaction, hold_id, state, amount if spent else 0, By.POLICY, now_ms)
+            return changed + len(old.records)
+
+        changed = await self._store.transact(work)
+        for hold in stale:
+            self._opened.pop(hold, None)
+        return changed
+
+    async def level(self, scope: Scope, name: str) -> LevelState | None:
+        """The level's limit and its balance in the window that holds the present; None for an unknown level."""
+        records = await self._store.read(
+            """SELECT limit_nanousd, window_kind, levels.window_number, coalesce(spent_nanousd, 0),
+                    coalesce(held_nanousd, 0), coalesce(unresolved_nanousd, 0), coalesce(overage_nanousd, 0)
+                FROM levels LEFT JOIN balances ON balances.id = levels.balance_id
+                WHERE scope = ? AND name = ? AND active = 1""",
+            (scope, name),
+        )
+        if not records:
+            return None
+        limit, kind, number, *amounts = records[0]
+        window = Window(kind)
+        limit_nanousd = None if limit is None else limit
+        if window_number(window, self._clock.wall_ms()) > number:
+            return LevelState(limit_nanousd, window)
+        return LevelState(limit_nanousd, window, *amounts)
+
+    async def unresolved_total(self) -> int:
+        """All money whose outcome is unknown, in nano-dollars."""
+        records = await self._store.read(
+            "SELECT coalesce(sum(amount_nanousd), 0) FROM holds WHERE state = 'unresolved'"
+        )
+        return int(records[0][0])
+
+    # --- inside a transaction -----------------------------------------------------------------------------------
+
+    async def _current_balances(self, transaction: Transaction, account: Account, now_ms: int) -> list[int]:
+        """Ids of the three balances of the present windows, opening windows that begin now.
+
+        A window number is only ever raised: a clock that is set back goes on in the window that was reached.
+        """
+        levels = await transaction.execute(
+            "SELECT id, window_kind, window_number, balance_id FROM levels WHERE id IN (?, ?, ?)", account.levels
+        )
+        found = {level: (kind, number, balance) for level, kind, number, balance in levels.records}
+        return [await self._current_balance(transaction, level, found[level], now_ms) for level in account.levels]
+
+    async def _current_balance(self, transaction: Transaction, level: int, current: Record, now_ms: int) -> int:
+        kind, reached, balance = current
+        number = window_number(Window(kind), now_ms)
+        if number <= reached:
+            return int(balance)
+        opened = await transaction.execute(
+            "INSERT INTO balances (level_id, window_number) VALUES (?, ?)", (level, number)
+        )
+        await transaction.execute(
+            "UPDATE levels SET window_number = ?, balance_id = ? WHERE id = ?", (number, opened.last_id, level)
+        )
+        return opened.last_id
+
+    async def _refuse(self, transaction: Transaction, balances: Sequence[int], amount: int) -> NoReturn:
+        """Say which level has no room, and whether waiting for other requests could help."""
+        levels = await transaction.execute(
+            """SELECT scope, window_kind, balances.window_number, limit_nanousd, spent_nanousd + unresolved_nanousd,
+                    held_nanousd
+                FROM balances JOIN levels ON levels.id = balances.level_id
+                WHERE balances.id IN (?, ?, ?) AND limit_nanousd IS NOT NULL ORDER BY levels.id""",
+            balances,
+        )
+        reserved: BudgetReserved | None = None
+        for scope, kind, number, limit, gone, held in levels.records:
+            if gone + amount > limit:
+                raise _exceeded(Scope(scope), Window(kind), number, limit, gone, amount)
+            if gone + held + amount > limit:
+                reserved = reserved or BudgetReserved(
+                    f"The {scope} budget has room, but requests in flight hold it; try again shortly."
+                )
+        raise reserved or LedgerBroken(f"booked fewer than all of the balances {balances} without a limit in the way")
+
+    def _resolution(self, reservation: Reservation, state: MoneyState, cost: int, row: RequestRow | None) -> Work[None]:
+        self._opened.pop(reservation.id, None)
+        at_ms = self._clock.wall_ms()
+
+        async def work(transaction: Transaction) -> None:
+            try:
+                overage = await self._close(transaction, reservation.id, state, cost, By.REQUEST, at_ms)
+            except AlreadyResolved:
+                if row is not None:
+                    await rows.append(transaction, await self._as_resolved(transaction, reservation.id, row), once=True)
+                return
+            if row is not None:
+                await rows.append(transaction, replace(row, state=state, cost_nanousd=cost, overage_nanousd=overage))
+
+        return work
+
+    async def _as_resolved(self, transaction: Transaction, hold_id: int, row: RequestRow) -> RequestRow:
+        """`row` with what somebody else decided about its hold."""
+        found = await transaction.execute(
+            "SELECT state, cost_nanousd, overage_nanousd FROM holds WHERE id = ?", (hold_id,)
+        )
+        state, cost, overage = found.records[0]
+        return replace(row, state=MoneyState(state), cost_nanousd=cost, overage_nanousd=overage)
+
+    async def _close(
+        self, transaction: Transaction, hold_id: int, state: MoneyState, cost: int, by: By, at_ms: int
+    ) -> int:
+        """Take a hold from open or unresolved to `state`, move its money, and return its overage."""
+        for source, move in _MOVE_OUT.items():
+            closed = await transaction.execute(_CLOSE, (state, cost, at_ms, by, hold_id, source))
+            if closed.records:
+                amount, overage, *balances = closed.records[0]
+                moved = await transaction.execute(move, (amount, cost, overage, *balances))
+                _expect_all(moved.rowcount, balances)
+                return int(overage)
+        raise AlreadyResolved(hold_id)
+
+    async def _part(self, transaction: Transaction, hold_id: int, why: str, at_ms: int) -> int:
+        """Take a hold from open to unresolved; 0 if it was not open."""
+        parted = await transaction.execute(_PART, (at_ms, why, hold_id))
+        if not parted.records:
+            return 0
+        amount, *balances = parted.records[0]
+        moved = await transaction.execute(_MOVE_TO_UNRESOLVED, (amount, *balances))
+        _expect_all(moved.rowcount, balances)
+        return 1
+
+    async def _resolve_orphans(self, transaction: Transaction, boot_id: int, on_crash: OnCrash, now_ms: int) -> int:
+        """Resolve every open hold (their process is dead: we hold its lock) and give each dead request its row."""
+        orphans = await transaction.execute(
+            """SELECT id, request_id, attempt, boot_id, opened_ms, tenant, key_id, alias, deployment, price_version
+                FROM holds WHERE state = 'open' ORDER BY id"""
+        )
+        for (
+            hold_id,
+            request_id,
+            attempt,
+            boot,
+            opened_ms,
+            tenant,
+            key_id,
+            alias,
+            deployment,
+            version,
+        ) in orphans.records:
+            if on_crash is OnCrash.VOID:
+                await self._close(transaction, hold_id, MoneyState.VOID, 0, By.RECOVERY, now_ms)
+            else:
+                await self._part(transaction, hold_id, "crash", now_ms)
+            row = RequestRow(
+                request_id=request_id,
+                boot_id=boot,
+                started_ms=opened_ms,
+                ended_ms=now_ms,
+                tenant=tenant,
+                key_id=key_id,
+                alias=alias,
+                stream=False,
+                exit=Exit.FAILED,
+                status=500,
+                code="process_died",
+                deployment=deployment,
+                attempts=attempt,
+                price_version=version,
+                state=MoneyState(on_crash),
+                duration_ms=max(now_ms - opened_ms, 0),
+            )
+            await rows.append(transaction, row, once=True)
+        return len(orphans.records)
+
+    async def _finish(self, work: Work[None]) -> None:
+        """Commit `work` now (`full`) or soon (`normal`); if now fails, keep trying from memory."""
+        if self._durability is Durability.NORMAL:
+            self._store.enqueue(work)
+            return
+        try:
+            await self._store.transact(work)
+        except StoreUnavailable:
+            self._store.enqueue(work)
+
+
+def _exceeded(scope: Scope, kind: Window, number: int, limit: int, gone: int, amount: int) -> BudgetExceeded:
+    end = window_end(kind, number)
+    resets = f"It resets at {end.isoformat().replace('+00:00', 'Z')}." if end else "It does not reset."
+    return BudgetExceeded(
+        f"The {scope} budget of {format_usd(limit)} USD ({kind}) is used up: {format_usd(gone)} USD are spent or "
+        f"unresolved and this request could cost up to {format_usd(amount)} USD. {resets}"
+    )
+
+
+def _check_amount(nanousd: int) -> None:
+    """Refuse what is not an amount: a bool, a float, a negative or an absurd number."""
+    if type(nanousd) is not int or not 0 <= nanousd <= MAX_NANOUSD:
+        raise ValueError(f"not an amount in nano-dollars: {nanousd!r}")
+
+
+def _expect_all(rowcount: int, balances: Sequence[int]) -> None:
+    if rowcount != len(balances):
+        raise LedgerBroken(f"moved money in {rowcount} of the balances {balances}")

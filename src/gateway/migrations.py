@@ -1,0 +1,122 @@
+"""The schema, one step per released version, each step one transaction together with its `user_version`.
+
+Amounts are nano-dollars in STRICT integer columns, bounded far below 2**63 so that a sum cannot turn into a float.
+`holds` is the book of what was reserved and what became of it; `balances` is its running sum per level and window, kept
+in the same transaction; `requests` has one row per request and is append-only, which triggers enforce.
+"""
+
+APPLICATION_ID = 0x67776C31
+"""`gwl1`: marks a database file as a gateway ledger."""
+
+MAX_NANOUSD = 1 << 60
+"""No single amount above this (about a billion dollars) is accepted anywhere; sums stay exact in 63 bits."""
+
+_V1 = (
+    """CREATE TABLE boots (
+        id INTEGER PRIMARY KEY,
+        started_ms INTEGER NOT NULL,
+        stopped_ms INTEGER,
+        pid INTEGER NOT NULL,
+        machine_boot TEXT NOT NULL
+    ) STRICT""",
+    """CREATE TABLE tenants (
+        name TEXT PRIMARY KEY,
+        created_ms INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID""",
+    """CREATE TABLE keys (
+        id TEXT PRIMARY KEY,
+        tenant TEXT NOT NULL REFERENCES tenants(name),
+        digest TEXT NOT NULL UNIQUE,
+        name TEXT,
+        created_ms INTEGER NOT NULL,
+        expires_ms INTEGER,
+        blocked INTEGER NOT NULL DEFAULT 0 CHECK (blocked IN (0, 1)),
+        deleted_ms INTEGER
+    ) STRICT, WITHOUT ROWID""",
+    f"""CREATE TABLE levels (
+        id INTEGER PRIMARY KEY,
+        scope TEXT NOT NULL CHECK (scope IN ('key', 'tenant', 'global')),
+        name TEXT NOT NULL,
+        window_kind TEXT NOT NULL CHECK (window_kind IN ('total', 'day', 'week', 'month')),
+        limit_nanousd INTEGER CHECK (limit_nanousd BETWEEN 0 AND {MAX_NANOUSD}),
+        active INTEGER NOT NULL DEFAULT 1 CHECK (active IN (0, 1)),
+        window_number INTEGER NOT NULL DEFAULT -1,
+        balance_id INTEGER REFERENCES balances(id),
+        UNIQUE (scope, name, window_kind)
+    ) STRICT""",
+    """CREATE TABLE balances (
+        id INTEGER PRIMARY KEY,
+        level_id INTEGER NOT NULL REFERENCES levels(id),
+        window_number INTEGER NOT NULL,
+        spent_nanousd INTEGER NOT NULL DEFAULT 0 CHECK (spent_nanousd >= 0),
+        held_nanousd INTEGER NOT NULL DEFAULT 0 CHECK (held_nanousd >= 0),
+        unresolved_nanousd INTEGER NOT NULL DEFAULT 0 CHECK (unresolved_nanousd >= 0),
+        overage_nanousd INTEGER NOT NULL DEFAULT 0 CHECK (overage_nanousd >= 0),
+        UNIQUE (level_id, window_number)
+    ) STRICT""",
+    f"""CREATE TABLE holds (
+        id INTEGER PRIMARY KEY,
+        request_id TEXT NOT NULL,
+        attempt INTEGER NOT NULL,
+        boot_id INTEGER NOT NULL REFERENCES boots(id),
+        tenant TEXT NOT NULL,
+        key_id TEXT NOT NULL,
+        alias TEXT NOT NULL,
+        deployment TEXT NOT NULL,
+        price_version TEXT NOT NULL,
+        key_balance INTEGER NOT NULL REFERENCES balances(id),
+        tenant_balance INTEGER NOT NULL REFERENCES balances(id),
+        global_balance INTEGER NOT NULL REFERENCES balances(id),
+        amount_nanousd INTEGER NOT NULL CHECK (amount_nanousd BETWEEN 0 AND {MAX_NANOUSD}),
+        state TEXT NOT NULL CHECK (state IN ('open', 'settled', 'void', 'unresolved')),
+        cost_nanousd INTEGER NOT NULL DEFAULT 0 CHECK (cost_nanousd BETWEEN 0 AND {MAX_NANOUSD}),
+        overage_nanousd INTEGER NOT NULL DEFAULT 0 CHECK (overage_nanousd >= 0),
+        opened_ms INTEGER NOT NULL,
+        unresolved_ms INTEGER,
+        unresolved_why TEXT,
+        resolved_ms INTEGER,
+        resolved_by TEXT CHECK (resolved_by IN ('request', 'recovery', 'policy', 'admin'))
+    ) STRICT""",
+    "CREATE INDEX holds_pending ON holds (state, opened_ms) WHERE state IN ('open', 'unresolved')",
+    "CREATE INDEX holds_of_request ON holds (request_id)",
+    """CREATE TABLE requests (
+        id INTEGER PRIMARY KEY,
+        request_id TEXT NOT NULL UNIQUE,
+        boot_id INTEGER NOT NULL REFERENCES boots(id),
+        started_ms INTEGER NOT NULL,
+        ended_ms INTEGER NOT NULL,
+        tenant TEXT NOT NULL,
+        key_id TEXT NOT NULL,
+        alias TEXT NOT NULL,
+        stream INTEGER NOT NULL CHECK (stream IN (0, 1)),
+        exit TEXT NOT NULL CHECK (exit IN ('cache_hit', 'routed', 'retried', 'failed_over', 'escalated', 'rejected',
+                                           'failed', 'client_gone')),
+        status INTEGER NOT NULL,
+        code TEXT,
+        cache TEXT,
+        tier TEXT,
+        deployment TEXT,
+        provider TEXT,
+        attempts INTEGER NOT NULL,
+        state TEXT NOT NULL CHECK (state IN ('none', 'settled', 'void', 'unresolved')),
+        cost_nanousd INTEGER NOT NULL,
+        overage_nanousd INTEGER NOT NULL,
+        estimated INTEGER NOT NULL CHECK (estimated IN (0, 1)),
+        prompt_tokens INTEGER NOT NULL,
+        cached_tokens INTEGER NOT NULL,
+        cache_write_tokens INTEGER NOT NULL,
+        completion_tokens INTEGER NOT NULL,
+        reasoning_tokens INTEGER NOT NULL,
+        price_version TEXT,
+        ttft_ms INTEGER,
+        duration_ms INTEGER NOT NULL,
+        tags TEXT NOT NULL DEFAULT ''
+    ) STRICT""",
+    """CREATE TRIGGER requests_are_never_rewritten BEFORE UPDATE ON requests
+        BEGIN SELECT RAISE(ABORT, 'request rows are append-only'); END""",
+    """CREATE TRIGGER requests_are_never_deleted BEFORE DELETE ON requests
+        BEGIN SELECT RAISE(ABORT, 'request rows are append-only'); END""",
+)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_V1,)
+"""Step k (from 1) takes a database from `user_version` k - 1 to k."""

@@ -1,0 +1,54 @@
+"""The operator's log: one JSON object per line on stderr, bounded in length and in rate.
+
+An exception is logged by its class and the places it passed through; its message only where it is our own or the
+database's, because other messages may quote a prompt, a key or an answer. A line that cannot be written is counted.
+"""
+
+import json
+import sqlite3
+import sys
+import threading
+import traceback
+from typing import TextIO
+
+from gateway.clock import Clock
+
+_MAX_CHARS = 2000
+_LINES_PER_S = 50
+_FRAMES = 8
+
+
+class OpLog:
+    """`_lock` guards the rate window and the stream."""
+
+    def __init__(self, clock: Clock, stream: TextIO = sys.stderr) -> None:
+        self._clock = clock
+        self._stream = stream
+        self._lock = threading.Lock()
+        self._second = -1
+        self._lines = 0
+        self.dropped = 0
+
+    def event(self, event: str, **facts: object) -> None:
+        """Write one line; never raises."""
+        line = json.dumps({"at_ms": self._clock.wall_ms(), "event": event, **facts}, default=str)[:_MAX_CHARS]
+        with self._lock:
+            second = int(self._clock.now_s())
+            if second != self._second:
+                self._second, self._lines = second, 0
+            self._lines += 1
+            if self._lines > _LINES_PER_S:
+                self.dropped += 1
+                return
+            try:
+                self._stream.write(line + "\n")
+                self._stream.flush()
+            except (OSError, ValueError):
+                self.dropped += 1
+
+    def error(self, error: BaseException) -> None:
+        """Log an exception that is not an outcome of a request."""
+        frames = traceback.extract_tb(error.__traceback__)[-_FRAMES:]
+        where = [f"{frame.filename.rsplit('/', 1)[-1]}:{frame.lineno} {frame.name}" for frame in frames]
+        facts = {"detail": str(error)} if isinstance(error, sqlite3.Error) else {}
+        self.event("error", error=type(error).__name__, where=where, **facts)

@@ -1,0 +1,320 @@
+"""Upstreams as the story sees them: one protocol, a live provider over HTTP and a scripted fake.
+
+Both keep the same contract, which one suite of tests checks: every failure is a ProviderError with true facts, an
+answer is either one JSON body or a run of event payloads, and close() may be called at any time and more than once.
+Neither knows tenants, money or routes.
+"""
+
+import json
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from gateway.config import Deployment, ProviderConfig, ScriptEntry
+from gateway.context import Caller
+from gateway.types import Secret
+from llmkit.client import OpenAICompatClient, UpstreamAnswer
+from llmkit.errors import ProviderError, ProviderErrorKind
+from llmkit.sse import DONE
+from llmkit.tokens import approx_tokens, messages_tokens
+from llmkit.types import Usage
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamCall:
+    """One attempt: the wire body for one deployment. `deadline_s` is the request's monotonic deadline, if any."""
+
+    deployment: Deployment
+    body: bytes
+    stream: bool
+    deadline_s: float | None = None
+    traceparent: str | None = None
+
+
+class ProviderAnswer(Protocol):
+    """A 2xx answer whose body has not been read."""
+
+    async def whole(self) -> bytes:
+        """The complete JSON body. Raises ProviderError, ClientGone, Draining."""
+        ...
+
+    async def next_event(self) -> bytes | None:
+        """The payload of the next event of a stream; None at a clean end of the transport. Raises as whole()."""
+        ...
+
+    def close(self) -> None:
+        """Stop reading; an unfinished upstream connection is cut. Never raises."""
+        ...
+
+
+class Provider(Protocol):
+    """A remote service."""
+
+    @property
+    def name(self) -> str: ...
+
+    async def open(self, call: UpstreamCall, caller: Caller) -> ProviderAnswer:
+        """Send the call and wait for the head of a 2xx answer. Raises ProviderError, ClientGone, Draining."""
+        ...
+
+
+class LiveProvider:
+    """An OpenAI-compatible service over HTTP; rotates over its credentials. `_lock` guards `_turn`."""
+
+    def __init__(self, config: ProviderConfig, client: OpenAICompatClient) -> None:
+        self.name = config.name
+        self._client = client
+        self._keys: tuple[Secret, ...] = config.api_keys
+        self._lock = threading.Lock()
+        self._turn = 0
+
+    async def open(self, call: UpstreamCall, caller: Caller) -> ProviderAnswer:
+        answer = self._client.open(
+            call.body,
+            stream=call.stream,
+            headers=(("traceparent", call.traceparent),) if call.traceparent else (),
+            cancel=caller.cancel,
+            deadline_s=call.deadline_s,
+            api_key=self._next_key(),
+        )
+        if call.stream and not answer.is_event_stream:
+            answer.close()
+            raise ProviderError(
+                ProviderErrorKind.MALFORMED,
+                "a stream was asked for, something else came",
+                sent=True,
+                first_byte_seen=True,
+            )
+        return _LiveAnswer(answer)
+
+    def _next_key(self) -> str | None:
+        if not self._keys:
+            return None
+        with self._lock:
+            self._turn += 1
+            return self._keys[self._turn % len(self._keys)].reveal()
+
+
+class _LiveAnswer:
+    def __init__(self, answer: UpstreamAnswer) -> None:
+        self._answer = answer
+
+    async def whole(self) -> bytes:
+        return self._answer.whole()
+
+    async def next_event(self) -> bytes | None:
+        return self._answer.next_event()
+
+    def close(self) -> None:
+        self._answer.close()
+
+
+@dataclass(slots=True)
+class FakeCall:
+    """What a fake was asked, and what it would bill for it by now."""
+
+    body: dict[str, Any]
+    billed: Usage | None = None
+    closed: bool = False
+
+
+class FakeProvider:
+    """A scripted upstream. Entries are consumed in order; then `repeat` starts again, else the last one stays.
+
+    script  config's ScriptEntry objects, or mappings with the same keys
+    calls   every call that reached it, with the usage it bills: the meter of tests
+    `_lock` guards `_used` and the appending to `calls`.
+    """
+
+    def __init__(
+        self, script: Sequence[ScriptEntry | Mapping[str, Any]], *, repeat: bool = False, name: str = "fake"
+    ) -> None:
+        if not script:
+            raise ValueError("a fake provider needs at least one scripted answer")
+        self.name = name
+        self._script = [entry if isinstance(entry, ScriptEntry) else ScriptEntry(**entry) for entry in script]
+        self._repeat = repeat
+        self._lock = threading.Lock()
+        self._used = 0
+        self.calls: list[FakeCall] = []
+
+    async def open(self, call: UpstreamCall, caller: Caller) -> ProviderAnswer:
+        record = FakeCall(json.loads(call.body))
+        with self._lock:
+            entry = self._next()
+            self.calls.append(record)
+        await caller.pause(entry.latency_s)
+        if entry.timeout:
+            raise ProviderError(
+                ProviderErrorKind.TIMEOUT, "no answer in time", sent=True, first_byte_seen=False, clock="ttft"
+            )
+        if entry.status is not None:
+            raise _status_error(entry)
+        return _FakeAnswer(_Reply(entry, record), caller)
+
+    def _next(self) -> ScriptEntry:
+        at = self._used % len(self._script) if self._repeat else min(self._used, len(self._script) - 1)
+        self._used += 1
+        return self._script[at]
+
+
+def _status_error(entry: ScriptEntry) -> ProviderError:
+    status = entry.status or 500
+    kinds = {429: ProviderErrorKind.RATE_LIMIT, 408: ProviderErrorKind.SERVER}
+    kinds |= dict.fromkeys((401, 402, 403), ProviderErrorKind.AUTH)
+    fallback = ProviderErrorKind.SERVER if status >= 500 else ProviderErrorKind.CLIENT
+    if status < 400:
+        fallback = ProviderErrorKind.MALFORMED
+    return ProviderError(
+        kinds.get(status, fallback),
+        entry.error or f"scripted status {status}",
+        sent=True,
+        first_byte_seen=True,
+        status=status,
+        retry_after_s=entry.retry_after,
+    )
+
+
+@dataclass(slots=True)
+class _Reply:
+    """One scripted answer to one call: its wire forms, and the usage it bills as it goes out."""
+
+    entry: ScriptEntry
+    record: FakeCall
+    words: list[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        words = _words(self.entry.text or "")
+        cap = self.record.body.get("max_completion_tokens") or self.record.body.get("max_tokens")
+        self.words = words[:cap] if isinstance(cap, int) and self.entry.usage is None else words
+
+    @property
+    def finish_reason(self) -> str:
+        if self.entry.finish_reason is not None:
+            return self.entry.finish_reason
+        if self.entry.tool_calls:
+            return "tool_calls"
+        return "stop" if len(self.words) == len(_words(self.entry.text or "")) else "length"
+
+    def usage(self, words: int) -> Usage:
+        """What is billed once `words` words are out: one token each, or what the script says."""
+        if isinstance(self.entry.usage, Mapping):
+            return _scripted_usage(self.entry.usage)
+        extra = approx_tokens(json.dumps(self.entry.tool_calls)) if self.entry.tool_calls else 0
+        extra += len(_words(self.entry.reasoning or ""))
+        return Usage(prompt_tokens=messages_tokens(self.record.body["messages"]), completion_tokens=words + extra)
+
+    def reported(self) -> dict[str, Any] | None:
+        if self.entry.usage == "missing":
+            return None
+        return (
+            dict(self.entry.usage)
+            if isinstance(self.entry.usage, Mapping)
+            else _usage_object(self.usage(len(self.words)))
+        )
+
+    def completion(self) -> bytes:
+        message: dict[str, Any] = {"role": "assistant", "content": "".join(self.words), "refusal": None}
+        if self.entry.reasoning is not None:
+            message["reasoning_content"] = self.entry.reasoning
+        if self.entry.tool_calls:
+            message |= {"content": self.entry.text, "tool_calls": list(self.entry.tool_calls)}
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": self.finish_reason}
+        return _json(self._head("chat.completion") | {"choices": [choice], "usage": self.reported()})
+
+    def events(self) -> Iterable[tuple[int, bytes]]:
+        """Payloads of the stream, each with the number of words that are out once it was sent."""
+        yield 0, self._chunk({"role": "assistant", "content": ""})
+        if self.entry.reasoning is not None:
+            yield 0, self._chunk({"reasoning_content": self.entry.reasoning})
+        for count, word in enumerate(self.words, 1):
+            yield count, self._chunk({"content": word})
+        for index, call in enumerate(self.entry.tool_calls or ()):
+            yield len(self.words), self._chunk({"tool_calls": [{"index": index, **call}]})
+        yield len(self.words), self._chunk({}, self.finish_reason)
+        reported = self.reported()
+        if reported is not None and (self.record.body.get("stream_options") or {}).get("include_usage"):
+            yield len(self.words), _json(self._head("chat.completion.chunk") | {"choices": [], "usage": reported})
+        yield len(self.words), DONE
+
+    def _chunk(self, delta: dict[str, Any], finish_reason: str | None = None) -> bytes:
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
+        return _json(self._head("chat.completion.chunk") | {"choices": [choice]})
+
+    def _head(self, kind: str) -> dict[str, Any]:
+        return {"id": "chatcmpl-fake", "object": kind, "created": 1_767_225_600, "model": self.record.body["model"]}
+
+
+class _FakeAnswer:
+    """The answer to one call; `caller.pause` is where other requests run, clients leave and processes die."""
+
+    def __init__(self, reply: _Reply, caller: Caller) -> None:
+        self._reply = reply
+        self._caller = caller
+        self._events = iter(reply.events())
+        self._content_sent = 0
+
+    async def whole(self) -> bytes:
+        entry = self._reply.entry
+        self._bill(len(self._reply.words))
+        await self._caller.pause(0)
+        if entry.malformed:
+            return b'{"id": "chatcmpl-fake", "choi'
+        if entry.cut_after is not None:
+            raise _cut()
+        return self._reply.completion()
+
+    async def next_event(self) -> bytes | None:
+        entry = self._reply.entry
+        await self._caller.pause(0)
+        if entry.malformed:
+            self._bill(0)
+            return b'{"id": "chatcmpl-fake", "choi'
+        sent, payload = next(self._events, (0, None))
+        if payload is None:
+            return None
+        self._bill(sent)
+        if entry.cut_after is not None and sent > entry.cut_after:
+            raise _cut()
+        return payload
+
+    def close(self) -> None:
+        self._reply.record.closed = True
+
+    def _bill(self, words: int) -> None:
+        self._reply.record.billed = self._reply.usage(words)
+
+
+def _cut() -> ProviderError:
+    return ProviderError(ProviderErrorKind.SERVER, "the connection was cut", sent=True, first_byte_seen=True)
+
+
+def _words(text: str) -> list[str]:
+    """The text in pieces of a word and the space after it; joined they are the text again."""
+    return [piece + " " for piece in text.split(" ")[:-1]] + [piece for piece in text.split(" ")[-1:] if piece]
+
+
+def _usage_object(usage: Usage) -> dict[str, Any]:
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.total_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+    }
+
+
+def _scripted_usage(usage: Mapping[str, Any]) -> Usage:
+    prompt, completion = usage.get("prompt_tokens_details") or {}, usage.get("completion_tokens_details") or {}
+    return Usage(
+        prompt_tokens=usage.get("prompt_tokens", 0),
+        cached_tokens=prompt.get("cached_tokens", 0),
+        cache_write_tokens=prompt.get("cache_write_tokens", 0),
+        completion_tokens=usage.get("completion_tokens", 0),
+        reasoning_tokens=completion.get("reasoning_tokens", 0),
+    )
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()

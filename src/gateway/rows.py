@@ -1,0 +1,90 @@
+"""One row per request: what it was, how it ended, what it cost. Appended once, never rewritten.
+
+A row holds names, numbers and codes; never a prompt, an answer, a key or anything else that a client typed but tags.
+"""
+
+from dataclasses import dataclass, fields, replace
+from enum import StrEnum
+
+from gateway.store import Transaction
+from llmkit.types import Usage
+
+
+class Exit(StrEnum):
+    """How a request ended."""
+
+    CACHE_HIT = "cache_hit"
+    ROUTED = "routed"
+    RETRIED = "retried"
+    FAILED_OVER = "failed_over"
+    ESCALATED = "escalated"
+    REJECTED = "rejected"
+    FAILED = "failed"
+    CLIENT_GONE = "client_gone"
+
+
+class MoneyState(StrEnum):
+    """What became of the money of a request; NONE if none was ever held."""
+
+    NONE = "none"
+    SETTLED = "settled"
+    VOID = "void"
+    UNRESOLVED = "unresolved"
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRow:
+    """A finished request. Field names are the table's columns; times are UTC milliseconds."""
+
+    request_id: str
+    boot_id: int
+    started_ms: int
+    ended_ms: int
+    tenant: str
+    key_id: str
+    alias: str
+    stream: bool
+    exit: Exit
+    status: int
+    code: str | None = None
+    cache: str | None = None
+    tier: str | None = None
+    deployment: str | None = None
+    provider: str | None = None
+    attempts: int = 0
+    state: MoneyState = MoneyState.NONE
+    cost_nanousd: int = 0
+    overage_nanousd: int = 0
+    estimated: bool = False
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    cache_write_tokens: int = 0
+    completion_tokens: int = 0
+    reasoning_tokens: int = 0
+    price_version: str | None = None
+    ttft_ms: int | None = None
+    duration_ms: int = 0
+    tags: str = ""
+
+    def with_usage(self, usage: Usage, *, estimated: bool) -> "RequestRow":
+        """This row with the token classes of `usage`."""
+        return replace(
+            self,
+            estimated=estimated,
+            prompt_tokens=usage.prompt_tokens,
+            cached_tokens=usage.cached_tokens,
+            cache_write_tokens=usage.cache_write_tokens,
+            completion_tokens=usage.completion_tokens,
+            reasoning_tokens=usage.reasoning_tokens,
+        )
+
+
+COLUMNS = tuple(field.name for field in fields(RequestRow))
+_INSERT = f"INSERT INTO requests ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})"  # noqa: S608 - names of our own fields
+_INSERT_ONCE = _INSERT + " ON CONFLICT (request_id) DO NOTHING"
+
+
+async def append(transaction: Transaction, row: RequestRow, *, once: bool = False) -> None:
+    """Insert `row`. A second row for one request is an error, or ignored if `once`."""
+    values = [getattr(row, name) for name in COLUMNS]
+    await transaction.execute(_INSERT_ONCE if once else _INSERT, values)

@@ -1,0 +1,254 @@
+"""One serving process, from its configuration to its exit: start, signals, reload, drain.
+
+SIGTERM, SIGINT   drain and exit 0; a second one exits at once
+SIGHUP            reload the configuration, all or nothing
+"""
+
+import os
+import queue
+import resource
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+from gateway.api import HEALTH_PATHS, Api, Health
+from gateway.app import Books, Janitor, apply_budgets, build_gateway, open_books
+from gateway.clock import Clock, RealClock
+from gateway.config import Config, ConfigError, load, load_file
+from gateway.data_dir import Control, DataDir
+from gateway.demo import DEMO_BUDGET_USD, DEMO_KEY_NAME, DEMO_TENANT, OPENAI_URL, demo_config
+from gateway.drive import drive
+from gateway.errors import StoreUnavailable
+from gateway.gateway import Gateway
+from gateway.oplog import OpLog
+from gateway.server import FrontLimits, FrontServer
+from llmkit.client import OpenAICompatClient
+from llmkit.errors import ProviderError
+from llmkit.money import format_usd
+from tracekit.sinks import JsonlSink, MemorySink, Sink
+from tracekit.trace import Tracer
+
+DEFAULT_CONFIG = "gateway.toml"
+_SPARE_DESCRIPTORS = 64
+"""Beside the connections: the ledger, logs, the listener. Each connection may need a second one for its upstream."""
+
+
+def find_config(argument: str | None, env: Mapping[str, str]) -> Path | None:
+    """The configuration file: the flag, else GATEWAY_CONFIG, else gateway.toml if it is there; None for the demo."""
+    named = argument or env.get("GATEWAY_CONFIG")
+    if named:
+        return Path(named)
+    return Path(DEFAULT_CONFIG) if Path(DEFAULT_CONFIG).exists() else None
+
+
+def load_config(path: Path | None, env: Mapping[str, str]) -> Config:
+    """The configuration at `path`, or the demo's. Raises ConfigError."""
+    if path is not None:
+        return load_file(path, env)
+    return load(demo_config(env, _served_models(env)), env)
+
+
+def _served_models(env: Mapping[str, str]) -> tuple[str, ...]:
+    """What a compatible upstream named by the environment serves; empty if it does not say."""
+    base_url, key = env.get("OPENAI_BASE_URL"), env.get("OPENAI_API_KEY")
+    if not key or not base_url or base_url.rstrip("/") == OPENAI_URL:
+        return ()
+    try:
+        return OpenAICompatClient(base_url, key).models()
+    except (ProviderError, ValueError):
+        return ()
+
+
+class Process:
+    """A serving gateway. run() returns its exit status.
+
+    announce  is given the lines for people: where it listens, and the demo's key and curl line
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        data_dir: DataDir,
+        *,
+        host: str,
+        port: int,
+        reload: Callable[[], Config],
+        demo: bool = False,
+        trace_file: Path | None = None,
+        announce: Callable[[str], None] = print,
+        clock: Clock | None = None,
+    ) -> None:
+        self._config = config
+        self._data_dir = data_dir
+        self._address = (host, port)
+        self._reload = reload
+        self._demo = demo
+        self._trace_file = trace_file
+        self._announce = announce
+        self._clock = clock or RealClock()
+        self._log = OpLog(self._clock)
+        self._signals: queue.SimpleQueue[int] = queue.SimpleQueue()
+
+    def run(self) -> int:
+        """Serve until a signal ends it. Raises sqlite_store.StoreRefused, StoreUnavailable, OSError at the start."""
+        with ExitStack() as stack:
+            books = open_books(self._data_dir, self._config, clock=self._clock, on_error=self._log.error)
+            stack.callback(books.close)
+            if books.orphans:
+                self._log.event("holds_of_a_dead_process", holds=books.orphans, on_crash=self._config.store.on_crash)
+            for warning in self._config.warnings:
+                self._log.event("config_warning", detail=warning)
+            tracer = self._tracer(stack)
+            gateway = self._build(books, tracer)
+            janitor = Janitor(books, self._config, self._log)
+            stack.callback(janitor.close)
+            token = os.urandom(32).hex()
+            api = Api(
+                gateway,
+                commands=books.commands,
+                control_token=token,
+                health=lambda: self._health(books, server),
+                clock=self._clock,
+            )
+            server = FrontServer(
+                self._address,
+                api,
+                self._limits(),
+                self._clock,
+                exempt=HEALTH_PATHS.__contains__,
+                on_error=self._log.error,
+                stamp=lambda: [("x-request-id", gateway.new_facts().request_id)],
+            )
+            stack.callback(server.close)
+            self._catch_signals()
+            server.start()
+            host, port = server.server_address[:2]
+            self._data_dir.publish(Control(str(host), int(port), os.getpid(), token))
+            self._greet(books, str(host), int(port))
+            return self._serve(server, api, books, tracer)
+
+    def _serve(self, server: FrontServer, api: Api, books: Books, tracer: Tracer) -> int:
+        while (number := self._signals.get()) == signal.SIGHUP:
+            self._reload_into(api, books, tracer)
+        self._log.event("draining", signal=number)
+        stop_now = threading.Event()
+        watcher = threading.Thread(target=self._hurry, args=(stop_now,), name="second-signal", daemon=True)
+        watcher.start()
+        left = server.drain(stop_now)
+        self._log.event("drained", left_behind=left)
+        return 0
+
+    def _hurry(self, stop_now: threading.Event) -> None:
+        while self._signals.get() == signal.SIGHUP:
+            continue
+        stop_now.set()
+
+    def _reload_into(self, api: Api, books: Books, tracer: Tracer) -> None:
+        try:
+            config = self._reload()
+            fresh = replace(config, server=self._config.server, store=self._config.store)
+            if config != fresh:
+                self._log.event("config_warning", detail="[server] and [store] are only read at the start")
+            self._config = fresh
+            gateway = self._build(books, tracer)
+            apply_budgets(fresh, books)
+        except ConfigError as error:
+            self._log.event("reload_refused", faults=error.faults)
+        except StoreUnavailable:
+            self._log.event("reload_refused", faults=["the ledger cannot be written"])
+        else:
+            api.gateway = gateway
+            self._log.event("reloaded")
+
+    def _build(self, books: Books, tracer: Tracer) -> Gateway:
+        return build_gateway(self._config, books, clock=self._clock, tracer=tracer, on_error=self._log.error)
+
+    def _tracer(self, stack: ExitStack) -> Tracer:
+        if self._trace_file is None:
+            return Tracer(MemorySink())
+        sink = JsonlSink(self._trace_file)
+        stack.callback(sink.close)
+        traced: Sink = sink
+        return Tracer(traced)
+
+    def _limits(self) -> FrontLimits:
+        server = self._config.server
+        return FrontLimits(
+            max_body_bytes=server.max_body_bytes,
+            max_connections=self._affordable(server.max_connections),
+            max_in_flight=server.max_in_flight,
+            header_timeout_s=server.header_timeout_s,
+            body_timeout_s=server.body_timeout_s,
+            write_timeout_s=server.write_timeout_s,
+            idle_timeout_s=server.idle_timeout_s,
+            announce_s=server.announce_s,
+            drain_s=server.drain_s,
+        )
+
+    def _affordable(self, connections: int) -> int:
+        """Raise the limit of open files to what the connections need, or lower the connections and say so."""
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = connections * 2 + _SPARE_DESCRIPTORS
+        granted = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        if soft != resource.RLIM_INFINITY and soft < granted:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (granted, hard))
+        if granted < wanted:
+            connections = max((granted - _SPARE_DESCRIPTORS) // 2, 1)
+            self._log.event(
+                "config_warning", detail=f"max_connections lowered to {connections}: too few file descriptors"
+            )
+        return connections
+
+    def _health(self, books: Books, server: FrontServer) -> Health:
+        reasons = ["draining"] if server.phase else []
+        details: dict[str, object] = {"in_flight": server.in_flight}
+        try:
+            unresolved = drive(books.ledger.unresolved_total())
+            details |= {"unresolved_nanousd": unresolved, "unresolved_usd": format_usd(unresolved)}
+        except StoreUnavailable:
+            reasons.append("store not readable")
+        if not books.store.writable:
+            reasons.append("store not writable")
+        return Health(not reasons, tuple(reasons), details)
+
+    def _catch_signals(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda caught, _frame: self._signals.put(caught))
+
+    def _greet(self, books: Books, host: str, port: int) -> None:
+        url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        lines = [f"listening on {url}"]
+        if self._demo:
+            lines += demo_lines(url, mint_demo_key(books))
+        for line in lines:
+            self._announce(line)
+        sys.stdout.flush()
+
+
+def mint_demo_key(books: Books) -> str:
+    """A fresh demo key; the former one is deleted."""
+    for key in books.keys.all():
+        if key.tenant == DEMO_TENANT and key.name == DEMO_KEY_NAME:
+            drive(books.keys.delete(key.id))
+    made = books.commands.run(
+        "keys.create", {"tenant": DEMO_TENANT, "name": DEMO_KEY_NAME, "budget_usd": DEMO_BUDGET_USD}
+    )
+    return str(made["key"])
+
+
+def demo_lines(url: str, key: str) -> list[str]:
+    """What a newcomer sees: the key, and a line to paste."""
+    body = '{"model": "auto", "messages": [{"role": "user", "content": "Say hello"}]}'
+    return [
+        "",
+        f"demo key (tenant {DEMO_TENANT}, budget {DEMO_BUDGET_USD} USD, replaced at each start): {key}",
+        "try it:",
+        "",
+        f"curl {url}/v1/chat/completions -H 'Authorization: Bearer {key}' -H 'Content-Type: application/json' "
+        f"-d '{body}'",
+        "",
+    ]

@@ -1,0 +1,163 @@
+"""The guard around a request's money: whatever happens, its hold is resolved once and its row is written once.
+
+What became of an upstream call is kept as Evidence while it happens. How a hold is resolved follows from that alone:
+
+    nothing was sent, or the upstream answered an error without usage      void
+    usage was reported, or something was produced                          settle, by usage or by estimate
+    the client left after the call was sent                                settle what was seen
+    sent, and nothing is known                                             unresolved
+
+An estimate is a bound, not a guess: prompt bytes and produced bytes bound their tokens, so what an upstream bills for
+what we saw is never above it. close() may be called on every way out; only the first call does anything.
+"""
+
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+
+from gateway.clock import Clock
+from gateway.context import RequestContext
+from gateway.ledger import Ledger, Reservation
+from gateway.migrations import MAX_NANOUSD
+from gateway.rows import Exit, RequestRow
+from llmkit.prices import PriceEntry
+from llmkit.types import Usage
+
+
+class Reach(Enum):
+    """How far an upstream call got, as far as money is concerned."""
+
+    NOT_SENT = auto()
+    UNBILLED = auto()
+    UNKNOWN = auto()
+    PRODUCED = auto()
+
+
+@dataclass(slots=True)
+class Evidence:
+    """What is known of one upstream call; updated by whoever sees more.
+
+    prompt_bound   tokens: upper bound of the prompt
+    output_bound   tokens: all choices' caps together, as sent
+    deltas         content deltas that were seen; a token each at least
+    output_bytes   bytes of what the model was seen to write; they bound its tokens
+    """
+
+    prompt_bound: int
+    output_bound: int
+    reach: Reach = Reach.NOT_SENT
+    usage: Usage | None = None
+    deltas: int = 0
+    output_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What a call is settled at; `estimated` if any class of tokens was not the provider's own count."""
+
+    cost_nanousd: int
+    usage: Usage
+    estimated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How the request ended, as its row will say."""
+
+    exit: Exit
+    status: int
+    code: str | None = None
+
+
+def assess(evidence: Evidence, price: PriceEntry) -> Charge:
+    """The cost of what is known: reported usage where it makes sense, the bound of what was seen elsewhere."""
+    reported = evidence.usage
+    if reported is not None and price.price.cost_nanousd(reported) > MAX_NANOUSD:
+        reported = None
+    usage = reported or Usage()
+    if not usage.prompt_tokens:
+        usage = replace(usage, prompt_tokens=evidence.prompt_bound)
+    if not usage.completion_tokens and evidence.output_bytes:
+        usage = replace(usage, completion_tokens=_output_estimate(evidence))
+    return Charge(price.price.cost_nanousd(usage), usage, usage != reported)
+
+
+def _output_estimate(evidence: Evidence) -> int:
+    """Bytes bound tokens, and so does the cap, unless the upstream was seen to pass it."""
+    return max(min(evidence.output_bytes, evidence.output_bound), evidence.deltas)
+
+
+@dataclass(slots=True)
+class Settlement:
+    """The money of one request in the making. Belongs to the request's own story."""
+
+    ledger: Ledger
+    clock: Clock
+    context: RequestContext
+    reservation: Reservation | None = None
+    evidence: Evidence | None = None
+    price: PriceEntry | None = None
+    charge: Charge | None = None
+    closed: bool = False
+
+    def hold(self, reservation: Reservation, evidence: Evidence, price: PriceEntry) -> None:
+        """Take charge of a hold that was just booked."""
+        self.reservation, self.evidence, self.price = reservation, evidence, price
+
+    @property
+    def overage_nanousd(self) -> int:
+        """How far the settled cost lies above the hold; 0 before the settlement."""
+        if self.charge is None or self.reservation is None:
+            return 0
+        return max(self.charge.cost_nanousd - self.reservation.amount_nanousd, 0)
+
+    async def close(self, ending: Ending) -> None:
+        """Resolve the hold, if there is one, and write the row. Does nothing the second time."""
+        if self.closed:
+            return
+        self.closed = True
+        facts = self.context.facts
+        facts.exit = ending.exit
+        row = self._row(ending)
+        if self.reservation is None or self.evidence is None or self.price is None:
+            facts.cost_nanousd = 0
+            self.ledger.record(row)
+            return
+        row = replace(row, price_version=self.price.version)
+        reach = self.evidence.reach
+        if self.evidence.usage is not None or reach is Reach.PRODUCED or self._left_after_sending(ending):
+            self.charge = assess(self.evidence, self.price)
+            facts.cost_nanousd = self.charge.cost_nanousd
+            row = row.with_usage(self.charge.usage, estimated=self.charge.estimated)
+            await self.ledger.settle(self.reservation, self.charge.cost_nanousd, row)
+        elif reach is Reach.UNKNOWN:
+            await self.ledger.leave_unresolved(self.reservation, ending.code or "unknown", row)
+        else:
+            facts.cost_nanousd = 0
+            await self.ledger.void(self.reservation, row)
+
+    def _left_after_sending(self, ending: Ending) -> bool:
+        return ending.exit is Exit.CLIENT_GONE and self.evidence is not None and self.evidence.reach is Reach.UNKNOWN
+
+    def _row(self, ending: Ending) -> RequestRow:
+        context, facts = self.context, self.context.facts
+        return RequestRow(
+            request_id=facts.request_id,
+            boot_id=self.ledger.boot_id,
+            started_ms=context.started_ms,
+            ended_ms=self.clock.wall_ms(),
+            tenant=context.principal.tenant,
+            key_id=context.principal.key_id,
+            alias=facts.alias,
+            stream=context.streams,
+            exit=ending.exit,
+            status=ending.status,
+            code=ending.code,
+            cache=facts.cache,
+            tier=facts.tier,
+            deployment=facts.deployment,
+            provider=facts.provider,
+            attempts=facts.attempts,
+            ttft_ms=context.ttft_ms,
+            duration_ms=round((self.clock.now_s() - context.started_s) * 1000),
+            tags=",".join(context.tags),
+        )

@@ -1,0 +1,135 @@
+"""A request body as JSON, read strictly: what is priced is what is sent.
+
+Refused: anything but UTF-8 (a byte order mark too), duplicate keys, NaN and Infinity, numbers beyond 64 bits or a
+double, nesting deeper than MAX_DEPTH, lone surrogates. Each is read differently by different parsers, or breaks one.
+"""
+
+import json
+import math
+import re
+from typing import Any
+
+MAX_DEPTH = 100
+"""Deeper than any tool schema seen in the wild; far below what exhausts a parser's stack."""
+
+MAX_INTEGER = 1 << 64
+"""Seeds use all 64 bits; nothing that a provider reads is larger."""
+
+_MAX_NUMBER_CHARS = 40
+_STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class StrictJsonError(ValueError):
+    """The text is not JSON of the accepted kind; `param` is the top-level field at fault, if that is known."""
+
+    def __init__(self, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+
+
+def loads_object(raw: bytes) -> dict[str, Any]:
+    """The JSON object that `raw` holds. Raises StrictJsonError."""
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise StrictJsonError("the body is not UTF-8") from error
+    _check_depth(raw)
+    reader = _Reader()
+    try:
+        value = json.loads(
+            text,
+            object_pairs_hook=reader.object,
+            parse_int=reader.integer,
+            parse_float=reader.float,
+            parse_constant=reader.constant,
+        )
+    except ValueError as error:
+        raise StrictJsonError(f"the body is not valid JSON: {error}") from error
+    if reader.faults:
+        raise StrictJsonError(reader.faults[0].message, _field_of(value, reader.faults[0]))
+    if type(value) is not dict:
+        raise StrictJsonError("the body is not a JSON object")
+    if "\\u" in text:
+        _check_surrogates(value)
+    return value
+
+
+def _check_depth(raw: bytes) -> None:
+    if raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
+        return
+    depth = 0
+    for character in _STRINGS.sub(b"", raw):
+        if character in b"[{":
+            depth += 1
+            if depth > MAX_DEPTH:
+                raise StrictJsonError(f"the body is nested deeper than {MAX_DEPTH} levels")
+        elif character in b"]}":
+            depth -= 1
+
+
+class _Fault:
+    """Stands in the parsed value where something was refused, so that the field can be named."""
+
+    def __init__(self, message: str) -> None:
+        self.message = message
+
+
+class _Reader:
+    """The parser's hooks. They never raise: the first fault is reported with its place once all is read."""
+
+    def __init__(self) -> None:
+        self.faults: list[_Fault] = []
+
+    def _refuse(self, message: str) -> _Fault:
+        self.faults.append(_Fault(message))
+        return self.faults[-1]
+
+    def object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        value = dict(pairs)
+        if len(value) != len(pairs):
+            keys = [key for key, _ in pairs]
+            twice = next(key for key in value if keys.count(key) > 1)
+            value[twice] = self._refuse(f"the key {json.dumps(twice[:64])} stands twice in one object")
+        return value
+
+    def integer(self, digits: str) -> int | _Fault:
+        if len(digits) > _MAX_NUMBER_CHARS or abs(value := int(digits)) >= MAX_INTEGER:
+            return self._refuse("an integer is beyond 64 bits")
+        return value
+
+    def float(self, digits: str) -> float | _Fault:
+        value = float(digits)
+        if not math.isfinite(value) or len(digits) > _MAX_NUMBER_CHARS:
+            return self._refuse("a number is beyond what a double holds")
+        return value
+
+    def constant(self, name: str) -> _Fault:
+        return self._refuse(f"{name} is not JSON")
+
+
+def _field_of(value: object, fault: _Fault) -> str | None:
+    """The top-level key below which `fault` stands."""
+    if type(value) is not dict:
+        return None
+    return next((_printable(key) for key, below in value.items() if _holds(below, fault)), None)
+
+
+def _holds(value: object, fault: _Fault) -> bool:
+    if isinstance(value, dict):
+        return any(_holds(below, fault) for below in value.values())
+    if isinstance(value, list):
+        return any(_holds(below, fault) for below in value)
+    return value is fault
+
+
+def _check_surrogates(body: dict[str, Any]) -> None:
+    for key, value in body.items():
+        try:
+            json.dumps([key, value], ensure_ascii=False).encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise StrictJsonError("the text holds half of a surrogate pair", _printable(key)) from error
+
+
+def _printable(key: str) -> str:
+    return _SURROGATE.sub("?", key)[:64]

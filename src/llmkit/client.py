@@ -1,0 +1,305 @@
+"""A client for any OpenAI-compatible API: what a status means, and how much of an answer is read.
+
+Decides the kind of a failure from the status alone, how long an upstream asked to wait, and the bounds of an answer.
+Does not know chat completions (openai.py) or sockets (transport.py), and never retries what was refused.
+
+Rules: an answer in a content encoding is refused, since none was asked for and a small one can unpack to anything.
+Upstream text is only repeated for the caller's own faults, without the API key that was sent.
+"""
+
+import math
+import ssl
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from typing import Any, NoReturn
+
+from llmkit import wire_json
+from llmkit.errors import ProviderError, ProviderErrorKind
+from llmkit.http1 import ResponseHead
+from llmkit.openai import Malformed, WireError, decode_object, from_wire, parse_error
+from llmkit.openai_stream import ChunkShaper
+from llmkit.sse import DONE, EventTooLarge, SSEReader
+from llmkit.tokens import approx_tokens, messages_tokens
+from llmkit.transport import Exchange, Pool, Timeouts
+from llmkit.types import Cancel
+
+__all__ = ["OpenAICompatClient", "Timeouts", "UpstreamAnswer", "approx_tokens", "messages_tokens"]
+
+DEFAULT_TIMEOUTS = Timeouts()
+
+_ERROR_BODY_BYTES = 65_536  # the longest real one, a list of validation faults, stays below
+_REQUEST_ID_CHARS = 128
+_JSON_SPACE = b" \t\r\n"
+
+
+class OpenAICompatClient:
+    """Calls one base URL (`https://api.openai.com/v1`). Safe from many threads; connections are kept and shared."""
+
+    def __init__(
+        self,
+        base_url: str,
+        api_key: str | None = None,
+        *,
+        timeouts: Timeouts = DEFAULT_TIMEOUTS,
+        clock: Callable[[], float] = time.monotonic,  # noqa: TID251 - a library user has no clock to hand in
+        wall_s: Callable[[], float] = time.time,  # noqa: TID251 - the same
+        ssl_context: ssl.SSLContext | None = None,
+        max_event_bytes: int = 1_048_576,
+        max_answer_bytes: int = 33_554_432,
+    ) -> None:
+        """ValueError if base_url is not one.
+
+        clock     monotonic seconds; deadlines are points on it
+        wall_s    Unix seconds; only tells how far off a Retry-After date is
+        max_event_bytes, max_answer_bytes  bound one event, and a whole answer or stream
+        """
+        self._pool = Pool(base_url, timeouts=timeouts, clock=clock, ssl_context=ssl_context)
+        self._api_key = api_key
+        self._wall_s = wall_s
+        self._max_event_bytes = max_event_bytes
+        self._max_answer_bytes = max_answer_bytes
+
+    def open(
+        self,
+        body: bytes,
+        *,
+        stream: bool,
+        path: str = "/chat/completions",
+        headers: Sequence[tuple[str, str]] = (),
+        cancel: Cancel | None = None,
+        deadline_s: float | None = None,
+        api_key: str | None = None,
+    ) -> "UpstreamAnswer":
+        """POST a JSON body and wait for a 2xx head; close what comes back.
+
+        headers     beside those of the body and the key
+        deadline_s  the point on `clock` at which the caller's own time is over
+        api_key     instead of the client's own
+        Raises ProviderError with every fact, what `cancel` gave (see transport), or ValueError with nothing sent.
+        """
+        key = api_key or self._api_key
+        exchange = self._pool.request(
+            "POST", path, _headers(key, stream, headers), body, cancel=cancel, deadline_s=deadline_s
+        )
+        head = exchange.head
+        if not 200 <= head.status < 300:
+            with closing(exchange):
+                raise _refusal(head, _error_body(exchange), api_key=key, now_s=self._wall_s())
+        answer = UpstreamAnswer(exchange, self._max_event_bytes, self._max_answer_bytes)
+        if not {"", "identity"}.issuperset(head.listed("content-encoding")):
+            answer.refuse("a content encoding that was not asked for")
+        return answer
+
+    def chat(self, body: Mapping[str, object]) -> dict[str, Any]:
+        """One whole chat completion, in the form of the OpenAI API. Raises ProviderError, or ValueError for no JSON."""
+        with closing(self.open(_encoded(body, stream=False), stream=False)) as answer:
+            try:
+                return decode_object(from_wire(answer.whole()).raw)
+            except (WireError, Malformed) as error:
+                raise _unusable(error) from error
+
+    def stream(self, body: Mapping[str, object]) -> Iterator[dict[str, Any]]:
+        """The chunks of a chat completion as they come, in the form of the OpenAI API; usage last, if it was asked for.
+
+        Raises ProviderError, also when the stream ends before every choice has its finish reason.
+        """
+        options = body.get("stream_options")
+        wants_usage = isinstance(options, Mapping) and options.get("include_usage") is True
+        shaper = ChunkShaper(want_usage=wants_usage)
+        with closing(self.open(_encoded(body, stream=True), stream=True)) as answer:
+            try:
+                while (payload := answer.next_event()) not in (None, DONE):
+                    yield from map(decode_object, shaper.feed(payload or b""))
+            except (WireError, Malformed) as error:
+                raise _unusable(error) from error
+        if not shaper.finished:
+            raise _unusable(Malformed("the stream ended before it was finished"))
+        if wants_usage and shaper.usage is not None:
+            yield decode_object(shaper.usage_payload(shaper.usage, None))
+
+    def close(self) -> None:
+        """Close the connections that wait. Answers that are out go on."""
+        self._pool.close()
+
+
+class UpstreamAnswer:
+    """A 2xx answer whose body is still to be read, by one thread: either as a whole or event by event.
+
+    request_id       the upstream's own name for the call
+    is_event_stream  what the upstream says it sends, whatever was asked for
+    """
+
+    def __init__(self, exchange: Exchange, max_event_bytes: int, max_answer_bytes: int) -> None:
+        head = exchange.head
+        name = head.get("x-request-id") or head.get("request-id")
+        self.request_id = name[:_REQUEST_ID_CHARS] if name else None
+        media_type = (head.get("content-type") or "").partition(";")[0]
+        self.is_event_stream = media_type.strip().lower() == "text/event-stream"
+        self._exchange = exchange
+        self._events: deque[bytes] = deque()
+        self._sse = SSEReader(max_event_bytes)
+        self._limit = max_answer_bytes
+        self._received = 0
+        self._began = False  # something other than keep-alive comments and blank lines has come
+        self._ended = False
+
+    def whole(self) -> bytes:
+        """The complete body without white space before it (some upstreams send some to stay connected)."""
+        announced = self._exchange.head.listed("content-length")
+        if announced and int(announced[0]) > self._limit:
+            self._refuse_size()
+        parts = []
+        while (data := self._read()) is not None:
+            if not self._began:
+                data = data.lstrip(_JSON_SPACE)
+                self._began = bool(data)
+            parts.append(data)
+        return b"".join(parts)
+
+    def next_event(self) -> bytes | None:
+        """The data of the next event; None at an end that the transport knows to be complete."""
+        while not self._events:
+            if self._ended:
+                return None
+            data = self._read()
+            try:
+                events = self._sse.end() if data is None else self._sse.feed(data)
+            except EventTooLarge as error:
+                self.refuse(str(error))
+            self._events.extend(event.data for event in events)
+            self._began = self._began or bool(events)
+        return self._events.popleft()
+
+    def close(self) -> None:
+        """Give the connection back if the answer has been read to its end, else close it. Idempotent."""
+        self._exchange.close()
+
+    def refuse(self, why: str) -> NoReturn:
+        """Close the connection, and raise that the answer cannot be used."""
+        self.close()
+        raise ProviderError(
+            ProviderErrorKind.MALFORMED,
+            f"the upstream's answer is unusable: {why}",
+            sent=True,
+            first_byte_seen=True,
+            status=self._exchange.head.status,
+        )
+
+    def _refuse_size(self) -> NoReturn:
+        self.refuse(f"longer than {self._limit} bytes")
+
+    def _read(self) -> bytes | None:
+        """Some of the body, counted; at its end None, and the connection is given back."""
+        data = self._exchange.read(awaiting_first=not self._began)
+        if data is None:
+            self._ended = True
+            self.close()
+            return None
+        self._received += len(data)
+        if self._received > self._limit:
+            self._refuse_size()
+        return data
+
+
+def _headers(key: str | None, stream: bool, more: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    headers = [
+        ("content-type", "application/json"),
+        ("accept", "text/event-stream, application/json" if stream else "application/json"),
+        ("user-agent", "llmkit"),
+        *more,
+    ]
+    if key:
+        headers.append(("authorization", f"Bearer {key}"))
+    return headers
+
+
+def _encoded(body: Mapping[str, object], *, stream: bool) -> bytes:
+    return wire_json.encode_strictly({**body, "stream": stream})
+
+
+def _error_body(exchange: Exchange) -> bytes:
+    """As much of an error's body as comes; the status was already said, so a cut one is as good as none."""
+    body = b""
+    try:
+        while len(body) < _ERROR_BODY_BYTES and (data := exchange.read()) is not None:
+            body += data
+    except ProviderError:
+        pass
+    return body[:_ERROR_BODY_BYTES]
+
+
+def _refusal(head: ResponseHead, body: bytes, *, api_key: str | None, now_s: float) -> ProviderError:
+    kind = _kind_of(head.status)
+    said = parse_error(head.status, body)
+
+    def clean(text: str) -> str:
+        return text.replace(api_key, "[key]") if api_key else text
+
+    return ProviderError(
+        kind,
+        clean(said.message) if kind is ProviderErrorKind.CLIENT else f"the upstream answered HTTP {head.status}",
+        sent=True,
+        first_byte_seen=True,
+        status=head.status,
+        code=said.code and clean(said.code),
+        param=said.param and clean(said.param),
+        error_type=clean(said.type),
+        retry_after_s=_retry_after_s(head, now_s),
+        usage=said.usage,
+    )
+
+
+def _kind_of(status: int) -> ProviderErrorKind:
+    if status == 429:
+        return ProviderErrorKind.RATE_LIMIT
+    if status in (401, 402, 403):
+        return ProviderErrorKind.AUTH
+    if status == 408 or status >= 500:
+        return ProviderErrorKind.SERVER
+    return ProviderErrorKind.CLIENT
+
+
+def _retry_after_s(head: ResponseHead, now_s: float) -> float | None:
+    """How long the upstream asks to wait, 0 at least: `retry-after-ms`, or else seconds, or else a date."""
+    milliseconds = _number(head.get("retry-after-ms"))
+    if milliseconds is not None:
+        return max(milliseconds / 1000, 0.0)
+    value = head.get("retry-after")
+    seconds = _number(value)
+    if seconds is None and value:
+        try:
+            date = parsedate_to_datetime(value)
+        except ValueError:
+            return None
+        seconds = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - now_s
+    return None if seconds is None else max(seconds, 0.0)
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        number = float(text or "")
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _unusable(error: WireError | Malformed) -> ProviderError:
+    """What a 2xx answer that is none means: a failure that the upstream reports, or junk."""
+    if isinstance(error, WireError):
+        return ProviderError(
+            ProviderErrorKind.SERVER,
+            "the upstream reported an error in its answer",
+            sent=True,
+            first_byte_seen=True,
+            code=error.code,
+            param=error.param,
+            error_type=error.type,
+            usage=error.usage,
+        )
+    return ProviderError(
+        ProviderErrorKind.MALFORMED, f"the upstream's answer is unusable: {error}", sent=True, first_byte_seen=True
+    )

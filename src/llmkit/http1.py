@@ -1,0 +1,234 @@
+"""HTTP/1.1 answers from bytes: sans-IO, strict, bounded.
+
+Decides what the bytes of one answer mean: its head, its body without the framing, whether all of it came, and whether
+the connection may carry another. Knows no sockets, no clocks, and not what the body holds.
+
+Rules: whatever two readers could understand differently is refused, not guessed (a length beside chunked, unequal
+lengths, `+5`, a bare CR or LF, folded fields). An answer that ends early is an error, except one that is framed by the
+end of the connection: there only the body's own end mark can tell. Interim 1xx heads are skipped. The request was not
+HEAD or CONNECT. How the bytes were split never matters, also not for what can be taken before a fault.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+HEAD_LIMIT = 65_536  # what h11 and http.client allow: the heads of real providers are below 4 KiB
+CHUNK_LINE_LIMIT = 4_096  # a size has 16 digits at most, the rest are extensions that nobody sends
+TRAILER_LIMIT = 8_192
+
+_PROTOCOL = b"HTTP/1."
+_TEXT = r"[\t\x20-\x7e\x80-\xff]*"
+_FIELD = rf"[!#$%&'*+\-.^_`|~0-9A-Za-z]+:{_TEXT}"
+_HEAD = re.compile(rf"HTTP/1\.([01]) ([1-5][0-9]{{2}})(?: {_TEXT})?(?:\r\n{_FIELD})*")
+_TRAILER = re.compile(_FIELD)
+_CHUNK_SIZE = re.compile(rf"([0-9A-Fa-f]{{1,16}})[\t ]*(?:;{_TEXT})?\r\n".encode("latin-1"))
+_LENGTH = re.compile(r"[0-9]{1,18}")
+
+
+class BadResponse(ValueError):
+    """The bytes are not a whole, unambiguous HTTP/1.1 answer. The text holds nothing of the answer itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseHead:
+    """The status, 200 to 599 (101 and other 1xx never appear), and the header fields in order, names in lower case."""
+
+    status: int
+    headers: list[tuple[str, str]]
+
+    def get(self, name: str) -> str | None:
+        """The first value of a field, without the spaces around it; name in lower case."""
+        for key, value in self.headers:
+            if key == name:
+                return value
+        return None
+
+    def listed(self, name: str) -> list[str]:
+        """The elements of a comma-separated field, over all its lines, in lower case."""
+        return [part.strip().lower() for key, value in self.headers if key == name for part in value.split(",")]
+
+
+class ResponseReader:
+    """Reads one answer. Feed it what was received, take the decoded body at any time.
+
+    head      None until the final head has come
+    complete  the whole answer is there; take() may still hold some of it
+    keep_alive  meaningful once complete: the connection is in a clean state and the server keeps it open
+
+    A BadResponse leaves takeable what was decoded before the fault; do not feed the reader after it.
+    """
+
+    def __init__(self, *, head_limit: int = HEAD_LIMIT) -> None:
+        self.head: ResponseHead | None = None
+        self.complete = False
+        self.keep_alive = False
+        self._head_limit = head_limit
+        self._head_seen = 0  # bytes of interim heads already skipped
+        self._persistent = False
+        self._buffer = bytearray()  # received and not yet understood
+        self._body: list[bytes] = []  # decoded and not yet taken
+        self._remaining = 0  # bytes left of the body or of the chunk
+        self._trailers = 0
+        self._step: Callable[[ResponseReader], bool] = ResponseReader._read_head
+
+    def feed(self, data: bytes) -> None:
+        """Understand some received bytes. Raises BadResponse."""
+        if not data:
+            return
+        self._buffer += data
+        while self._step(self):
+            pass
+        if self.complete and self._buffer:
+            self.keep_alive = False
+
+    def end(self) -> None:
+        """The server closed the connection. Raises BadResponse if that cut the answer short."""
+        if self._step is ResponseReader._read_to_the_end:
+            self._finish()
+        if not self.complete:
+            raise BadResponse("the connection closed before the answer was whole")
+        self.keep_alive = False
+
+    def take(self) -> bytes:
+        """The body decoded since the last call, empty if nothing."""
+        taken = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        self._body.clear()
+        return taken
+
+    def _read_head(self) -> bool:
+        buffer = self._buffer
+        end = buffer.find(b"\r\n\r\n", 0, self._head_limit - self._head_seen)
+        if end < 0:
+            self._refuse_early()
+            return False
+        text = buffer[:end].decode("latin-1")
+        del buffer[: end + 4]
+        matched = _HEAD.fullmatch(text)
+        if matched is None:
+            raise BadResponse("a status line or a header line that is malformed")
+        head = ResponseHead(int(matched[2]), [_field(line) for line in text.split("\r\n")[1:]])
+        if head.status == 101:
+            raise BadResponse("the protocol was switched unasked")
+        if head.status < 200:
+            self._head_seen += end + 4
+            return True
+        self._frame(head, http_1_0=matched[1] == "0")
+        self.head = head
+        return True
+
+    def _refuse_early(self) -> None:
+        """Refuse a head that no further byte can mend, so that junk does not have to wait for a clock."""
+        buffer = self._buffer
+        if not buffer.startswith(_PROTOCOL[: len(buffer)]):
+            raise BadResponse("not an HTTP/1.1 answer")
+        if buffer.count(b"\n") != buffer.count(b"\r\n"):
+            raise BadResponse("a line of the head ends in a bare LF")
+        if len(buffer) >= self._head_limit - self._head_seen:
+            raise BadResponse(f"the head is longer than {self._head_limit} bytes")
+
+    def _frame(self, head: ResponseHead, *, http_1_0: bool) -> None:
+        """Choose how the body ends (RFC 9112 section 6.3), and whether the connection outlives it."""
+        codings, lengths, options = (
+            head.listed("transfer-encoding"),
+            head.listed("content-length"),
+            head.listed("connection"),
+        )
+        self._persistent = "close" not in options and (not http_1_0 or "keep-alive" in options)
+        if codings and (lengths or http_1_0 or codings != ["chunked"]):
+            raise BadResponse("a transfer coding that is unknown, or beside a length, or from HTTP/1.0")
+        if len(set(lengths)) > 1 or (lengths and not _LENGTH.fullmatch(lengths[0])):
+            raise BadResponse("the content length is not one plain number")
+        if head.status in (204, 304):
+            self._finish()
+        elif codings:
+            self._step = ResponseReader._read_chunk_size
+        elif lengths:
+            self._remaining = int(lengths[0])
+            self._step = ResponseReader._read_length
+        else:
+            self._persistent = False
+            self._step = ResponseReader._read_to_the_end
+
+    def _read_length(self) -> bool:
+        self._decode()
+        if self._remaining == 0:
+            self._finish()
+        return False
+
+    def _read_to_the_end(self) -> bool:
+        self._remaining = len(self._buffer)
+        self._decode()
+        return False
+
+    def _read_chunk_size(self) -> bool:
+        buffer = self._buffer
+        matched = _CHUNK_SIZE.match(buffer, 0, CHUNK_LINE_LIMIT)
+        if matched is None:
+            if self._line(CHUNK_LINE_LIMIT) is not None:
+                raise BadResponse("a chunk size that is not a hexadecimal number")
+            return False
+        size, start = int(matched[1], 16), matched.end()
+        end = start + size
+        if size and buffer[end : end + 2] == b"\r\n":  # all of it is here, as on most reads of a stream
+            self._body.append(bytes(buffer[start:end]))
+            del buffer[: end + 2]
+            return True
+        del buffer[:start]
+        self._remaining = size
+        self._step = ResponseReader._read_chunk if size else ResponseReader._read_trailer
+        return True
+
+    def _read_chunk(self) -> bool:
+        self._decode()
+        if self._remaining or len(self._buffer) < 2:
+            return False
+        if not self._buffer.startswith(b"\r\n"):
+            raise BadResponse("a chunk that is longer than its size")
+        del self._buffer[:2]
+        self._step = ResponseReader._read_chunk_size
+        return True
+
+    def _read_trailer(self) -> bool:
+        line = self._line(TRAILER_LIMIT - self._trailers)
+        if line is None:
+            return False
+        if not line:
+            self._finish()
+            return False
+        if not _TRAILER.fullmatch(line):
+            raise BadResponse("a trailer that is malformed")
+        self._trailers += len(line) + 2
+        return True
+
+    def _decode(self) -> None:
+        """Move what is there of the remaining bytes from the buffer to the body."""
+        piece = bytes(self._buffer[: self._remaining])
+        if piece:
+            self._body.append(piece)
+            del self._buffer[: len(piece)]
+            self._remaining -= len(piece)
+
+    def _line(self, limit: int) -> str | None:
+        """The next line without its CRLF, or None until it is whole; with it, it has at most limit bytes."""
+        end = self._buffer.find(b"\r\n", 0, max(limit, 0))
+        if end < 0:
+            if len(self._buffer) >= limit:
+                raise BadResponse("a chunk size line or the trailers are too long")
+            return None
+        line = self._buffer[:end].decode("latin-1")
+        del self._buffer[: end + 2]
+        return line
+
+    def _finish(self) -> None:
+        self.complete = True
+        self.keep_alive = self._persistent
+        self._step = ResponseReader._read_nothing
+
+    def _read_nothing(self) -> bool:
+        return False
+
+
+def _field(line: str) -> tuple[str, str]:
+    name, _, value = line.partition(":")
+    return name.lower(), value.strip(" \t")

@@ -1,0 +1,460 @@
+"""The OpenAI dialect, pure: requests to bytes, answers and errors from bytes.
+
+Decides what an upstream is asked for, what of its answer is repaired, and what its usage and errors mean. Does not
+know HTTP, prices or who asked. Streams are in openai_stream.py.
+
+Rules:
+- a request keeps its values and key order; only what the caller names here is replaced or removed
+- an answer that already has the form clients rely on keeps its bytes; another is repaired in place and encoded again
+- unknown fields stay
+- usage that is absent or makes no sense is None, never zero: zero would be free
+
+    ValueError
+    ├── Malformed   the bytes are no answer: not JSON, not an object, no choices, a field of an impossible type
+    └── WireError   a well-formed report that the upstream failed
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from llmkit import wire_json
+from llmkit.types import Usage
+from llmkit.wire_json import JsonObject
+
+NewId = Callable[[], str]
+
+GATEWAY_FIELDS: Final = ("tags", "private", "prompt_version", "cache")
+"""Top-level request fields that speak to a gateway and that no upstream knows."""
+
+# fmt: off
+NEVER_FORWARD: Final = frozenset({
+    "api_base", "api_key", "api_type", "api_url", "api_version", "azure_endpoint", "base_url", "custom_llm_provider",
+    "default_headers", "default_query", "deployment", "deployment_id", "endpoint", "extra_body", "extra_headers",
+    "extra_query", "fallbacks", "headers", "http_client", "max_retries", "mock_response", "model_list", "num_retries",
+    "organization", "project", "proxy", "timeout", "vertex_location", "vertex_project", "vertex_region",
+})
+# fmt: on
+"""Top-level request fields that steer a client library, and would steer an upstream built on one: where it calls, as
+whom, how often, and (extra_body) with fields beside those that were checked and priced."""
+
+FINISH_REASONS: Final = frozenset({"stop", "length", "tool_calls", "content_filter", "function_call"})
+
+_REMOVED: Final = NEVER_FORWARD.union(GATEWAY_FIELDS)
+_CAP_FIELDS: Final = ("max_completion_tokens", "max_tokens")
+_FINISH_ALIASES: Final = {
+    "max_tokens": "length",
+    "model_length": "length",
+    "safety": "content_filter",
+    "tool_use": "tool_calls",
+}
+_WRITTEN_TEXTS: Final = frozenset({"content", "refusal", "reasoning_content"})
+_MAX_COUNT: Final = 2**53
+"""The last integer that every JSON reader holds exactly; no real count comes near."""
+_MAX_ERROR_CHARS: Final = 500
+"""Enough for every real message; an upstream cannot fill logs and rows with more."""
+
+
+class Malformed(ValueError):
+    """Bytes of an upstream that are no answer. The message holds nothing of them."""
+
+
+class WireError(ValueError):
+    """An upstream's report of a failure.
+
+    message      the upstream's words, at most 500 characters, or ours; may hold whatever the upstream knows
+    type         the upstream's, else by status
+    code, param  the upstream's, or None
+    usage        what the upstream counted all the same
+    """
+
+    def __init__(
+        self,
+        message: str,
+        type: str,  # noqa: A002 - the wire's own word
+        code: str | None = None,
+        param: str | None = None,
+        usage: Usage | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.type = type
+        self.code = code
+        self.param = param
+        self.usage = usage
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """A whole answer.
+
+    raw             JSON ready for the client; the upstream's own bytes if nothing had to be repaired
+    usage           None if the upstream reported none that makes sense
+    finish_reasons  one per choice, of FINISH_REASONS
+    text_bytes      UTF-8 bytes of everything the model wrote: text, refusals, reasoning, tool names and arguments
+    model           as the upstream calls it
+    """
+
+    raw: bytes
+    usage: Usage | None
+    finish_reasons: tuple[str, ...]
+    text_bytes: int
+    model: str | None
+
+
+# Requests
+
+
+def to_wire(body: Mapping[str, object], *, model: str, cap_field: str, cap: int, stream_usage: bool) -> bytes:
+    """The request body for an upstream: compact JSON in UTF-8, values and key order as in body.
+
+    model         the upstream's own model id, put in the place of the one asked for
+    cap_field     "max_completion_tokens" or "max_tokens": the one of the two that leaves, with the value cap, > 0
+    stream_usage  whether the upstream knows `stream_options`: a stream is then asked for usage. Otherwise, and on a
+                  request that is no stream (where upstreams refuse it), the field does not leave
+    Raises ValueError if a text holds a lone surrogate or a number is not finite.
+    """
+    asks_usage = stream_usage and bool(body.get("stream"))
+    wire: dict[str, object] = {}
+    for key, value in body.items():
+        if key == "model":
+            wire[key] = model
+        elif key in _CAP_FIELDS:
+            wire[cap_field] = cap
+        elif key == "stream_options":
+            if asks_usage:
+                wire[key] = {**(value if isinstance(value, Mapping) else {}), "include_usage": True}
+        elif key not in _REMOVED:
+            wire[key] = value
+    wire.setdefault("model", model)
+    wire.setdefault(cap_field, cap)
+    if asks_usage:
+        wire.setdefault("stream_options", {"include_usage": True})
+    return wire_json.encode_strictly(wire)
+
+
+# Usage
+
+
+def parse_usage(value: object) -> Usage | None:
+    """Usage as reported; None if there is none to believe.
+
+    Not believed: anything but an object, a missing prompt or completion count, a count that is no int from 0 to
+    2**53, nothing but zeros. More cached than prompt tokens is kept as it came.
+    """
+    if not isinstance(value, dict):
+        return None
+    prompt = _object_at(value, "prompt_tokens_details")
+    completion = _object_at(value, "completion_tokens_details")
+    cached = prompt.get("cached_tokens")
+    counts: tuple[Any, ...] = (
+        value.get("prompt_tokens"),
+        _or_zero(value.get("prompt_cache_hit_tokens") if cached is None else cached),
+        _or_zero(prompt.get("cache_write_tokens")),
+        value.get("completion_tokens"),
+        _or_zero(completion.get("reasoning_tokens")),
+    )
+    for count in counts:
+        if type(count) is not int or not 0 <= count <= _MAX_COUNT:
+            return None
+    return Usage(*counts) if any(counts) else None
+
+
+def usage_of(document: JsonObject) -> Usage | None:
+    """Usage of an answer or a chunk, also where Groq puts it."""
+    return parse_usage(document.get("usage")) or parse_usage(_object_at(document, "x_groq").get("usage"))
+
+
+def usage_object(usage: Usage) -> JsonObject:
+    """Usage in the form clients know."""
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.total_tokens,
+        "prompt_tokens_details": {
+            "cached_tokens": usage.cached_tokens,
+            "cache_write_tokens": usage.cache_write_tokens,
+        },
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+    }
+
+
+def with_usage(raw: bytes, usage: Usage) -> bytes:
+    """The answer raw with this usage instead of its own: for an upstream that reports none. Raises Malformed."""
+    return wire_json.encode(decode_object(raw) | {"usage": usage_object(usage)})
+
+
+def _object_at(document: JsonObject, key: str) -> JsonObject:
+    value = document.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def _or_zero(count: Any) -> Any:
+    return 0 if count is None else count
+
+
+# Answers
+
+
+def random_id() -> str:
+    """24 characters that no other id has."""
+    return os.urandom(12).hex()
+
+
+def decode_object(raw: bytes) -> JsonObject:
+    """The JSON object that raw is. Raises Malformed if it is none."""
+    try:
+        value = wire_json.decode(raw)
+    except ValueError:
+        raise Malformed("not JSON") from None
+    if type(value) is not dict:
+        raise Malformed("not a JSON object")
+    return value
+
+
+def from_wire(raw: bytes, *, new_id: NewId = random_id, created: int = 0, model: str = "") -> Completion:
+    """Read a whole answer, and repair it where it lacks the form that clients rely on.
+
+    new_id          24 characters for an id that is missing
+    created, model  Unix seconds and name for an answer that has none
+    Raises WireError if the upstream reports an error, Malformed if raw is no answer.
+    """
+    document = decode_object(raw)
+    raise_reported_error(document)
+    choices = document.get("choices")
+    if type(choices) is not list or not choices:
+        raise Malformed("an answer without choices")
+    usage = usage_of(document)
+    edited = _repair_head(document, new_id, created, model)
+    for position, choice in enumerate(choices):
+        edited |= _repair_choice(choice, position, new_id, usage)
+    if usage and isinstance(document.get("usage"), dict):
+        edited |= _fill(document["usage"], "total_tokens", usage.total_tokens)
+    return Completion(
+        raw=wire_json.encode(document) if edited else raw,
+        usage=usage,
+        finish_reasons=tuple(choice["finish_reason"] for choice in choices),
+        text_bytes=sum(written_bytes(choice["message"]) for choice in choices),
+        model=document["model"] or None,
+    )
+
+
+def _repair_head(document: JsonObject, new_id: NewId, created: int, model: str) -> bool:
+    has_id = type(document.get("id")) is str and document["id"]
+    time = document.get("created")
+    edited = not has_id and _put(document, "id", "chatcmpl-" + new_id())
+    edited |= document.get("object") != "chat.completion" and _put(document, "object", "chat.completion")
+    edited |= type(time) is not int and _put(document, "created", whole_seconds(time) or created)
+    edited |= type(document.get("model")) is not str and _put(document, "model", model)
+    return edited
+
+
+def _repair_choice(choice: Any, position: int, new_id: NewId, usage: Usage | None) -> bool:
+    message = choice.get("message") if isinstance(choice, dict) else None
+    if not isinstance(message, dict):
+        raise Malformed("a choice without a message")
+    edited = _repair_message(message, new_id)
+    edited |= _fill(choice, "index", position) | _fill(choice, "logprobs", None)
+    reason = finish_reason(choice, calls_sent=bool(message.get("tool_calls")), usage=usage)
+    edited |= choice.get("finish_reason") != reason and _put(choice, "finish_reason", reason)
+    return edited
+
+
+def _repair_message(message: JsonObject, new_id: NewId) -> bool:
+    edited = _fill(message, "role", "assistant") | _fill(message, "content", None) | _fill(message, "refusal", None)
+    edited |= flatten_content(message)
+    for call in tool_calls(message):
+        edited |= not call.get("id") and _put(call, "id", "call_" + new_id())
+        edited |= _fill(call, "type", "function") | arguments_to_text(call)
+    return edited
+
+
+def _fill(document: JsonObject, key: str, value: object) -> bool:
+    """Set a key that is missing; whether it was."""
+    return key not in document and _put(document, key, value)
+
+
+def _put(document: JsonObject, key: str, value: object) -> bool:
+    """Set a key; always True: the document was edited."""
+    document[key] = value
+    return True
+
+
+# What whole answers and streams share
+
+
+def whole_seconds(time: object) -> int | None:
+    """A time in Unix seconds, which some upstreams send with a fraction; None if it is none."""
+    return int(time) if isinstance(time, int | float) else None
+
+
+def finish_reason(choice: JsonObject, *, calls_sent: bool, usage: Usage | None = None) -> str:
+    """The choice's finish reason as one of FINISH_REASONS, unknown ones as "stop".
+
+    calls_sent  whether the choice called tools, which some upstreams end with "stop"
+    usage       what a WireError should carry, raised if the reason is "error"
+    """
+    raw = str(choice.get("finish_reason")).lower()
+    if raw == "error":
+        raise _wire_error(_error_facts(choice), usage=usage)
+    reason = _FINISH_ALIASES.get(raw, raw if raw in FINISH_REASONS else "stop")
+    return "tool_calls" if calls_sent and reason == "stop" else reason
+
+
+def flatten_content(message: JsonObject) -> bool:
+    """Join content that is a list of parts to one text, in place; whether it was. Thinking becomes reasoning."""
+    content = message.get("content")
+    if content is None or type(content) is str:
+        return False
+    if type(content) is not list:
+        raise Malformed("content that is no text")
+    message["content"] = "".join(map(_part_text, content))
+    thinking = "".join(_part_text(inner) for part in content for inner in _thinking(part))
+    if thinking and not message.get("reasoning_content"):
+        message["reasoning_content"] = thinking
+    return True
+
+
+def _part_text(part: object) -> str:
+    text = part.get("text") if isinstance(part, dict) else part
+    return text if isinstance(text, str) else ""
+
+
+def _thinking(part: object) -> list[Any]:
+    thinking = part.get("thinking") if isinstance(part, dict) else None
+    return thinking if isinstance(thinking, list) else [thinking]
+
+
+def tool_calls(message: JsonObject) -> list[JsonObject]:
+    """The calls of a message or a delta. Raises Malformed if they are no list of objects."""
+    calls = message.get("tool_calls") or []
+    if type(calls) is not list or not all(type(call) is dict for call in calls):
+        raise Malformed("tool calls that are no objects")
+    return calls
+
+
+def tool_body(call: JsonObject) -> JsonObject:
+    """What a call says about its function or custom tool; an empty object if it says nothing."""
+    body = call.get("function") or call.get("custom")
+    return body if isinstance(body, dict) else {}
+
+
+def arguments_to_text(call: JsonObject) -> bool:
+    """Encode arguments that came as a value, in place; whether they did."""
+    body = tool_body(call)
+    arguments = body.get("arguments")
+    if arguments is None or type(arguments) is str:
+        return False
+    body["arguments"] = wire_json.text_of(arguments)
+    return True
+
+
+def written_bytes(message: JsonObject) -> int:
+    """UTF-8 bytes of what the model wrote in a repaired message or delta. Reasoning under two names counts once."""
+    size = 0
+    for key, value in message.items():
+        if key in _WRITTEN_TEXTS:
+            size += _utf8_bytes(value)
+        elif key == "tool_calls":
+            size += sum(_written_in_call(tool_body(call)) for call in value or ())
+        elif key == "function_call" and isinstance(value, dict):
+            size += _written_in_call(value)
+    if "reasoning" in message and not message.get("reasoning_content"):
+        size += _utf8_bytes(message["reasoning"])
+    return size
+
+
+def _written_in_call(body: JsonObject) -> int:
+    return _utf8_bytes(body.get("name")) + _utf8_bytes(body.get("arguments")) + _utf8_bytes(body.get("input"))
+
+
+def _utf8_bytes(text: object) -> int:
+    if not text or type(text) is not str:
+        return 0
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+# Errors
+
+
+def error_payload(message: str, type: str, code: str | None, param: str | None) -> bytes:  # noqa: A002 - wire's word
+    """The JSON of an error with all four keys, which client libraries need to show its message."""
+    return wire_json.encode({"error": {"message": message, "type": type, "param": param, "code": code}})
+
+
+def parse_error(status: int, raw: bytes) -> WireError:
+    """What an upstream's answer of an error status says. Total: any bytes give a WireError with a message."""
+    try:
+        document = wire_json.decode(raw)
+    except ValueError:
+        document = _plain_text(raw)
+    usage = usage_of(document) if isinstance(document, dict) else None
+    return _wire_error(_error_facts(document), status=status, usage=usage)
+
+
+def raise_reported_error(document: JsonObject, usage: Usage | None = None) -> None:
+    """Raise WireError if an answer or a chunk reports an error; usage: what it should carry if document has none."""
+    if document.get("error") or document.get("object") == "error":
+        raise _wire_error(_error_facts(document), usage=usage_of(document) or usage)
+
+
+def _plain_text(raw: bytes) -> str | None:
+    """A body that is not JSON; None for a page made for people."""
+    text = raw[: 4 * _MAX_ERROR_CHARS].decode("utf-8", "replace").strip()
+    return None if text.startswith("<") else text
+
+
+def _error_facts(document: object) -> Mapping[str, object]:
+    """The object that holds message, type, code and param, wherever upstreams put it."""
+    if isinstance(document, list):
+        document = document[0] if document else None
+    if isinstance(document, str):
+        return {"message": document}
+    if not isinstance(document, dict):
+        return {}
+    error = document.get("error")
+    if isinstance(error, dict):
+        return error
+    if isinstance(error, str):
+        return {**document, "message": error}
+    return _detail_facts(document["detail"]) if "detail" in document else document
+
+
+def _detail_facts(detail: object) -> Mapping[str, object]:
+    """FastAPI's form: a text, or a list of faults with their places."""
+    if not isinstance(detail, list):
+        return {"message": detail}
+    faults = [(_place(fault.get("loc")), fault.get("msg")) for fault in detail if isinstance(fault, dict)]
+    return {
+        "message": "; ".join(f"{place}: {message}" for place, message in faults),
+        "param": faults[0][0] if faults else None,
+    }
+
+
+def _place(loc: object) -> str:
+    return ".".join(str(step) for step in loc if step != "body") if isinstance(loc, list) else "request"
+
+
+def _wire_error(facts: Mapping[str, object], *, status: int | None = None, usage: Usage | None = None) -> WireError:
+    code = facts.get("code")
+    if type(code) is int:
+        code = None if code == status else str(code)
+    ours = "upstream reported an error" if status is None else f"upstream returned HTTP {status}"
+    return WireError(
+        _text(facts.get("message")) or ours,
+        _text(facts.get("type")) or _text(facts.get("status")) or _type_by(status),
+        _text(code),
+        _text(facts.get("param")),
+        usage,
+    )
+
+
+def _text(value: object) -> str | None:
+    return value[:_MAX_ERROR_CHARS] if isinstance(value, str) and value else None
+
+
+def _type_by(status: int | None) -> str:
+    if status == 429:
+        return "rate_limit_error"
+    return "invalid_request_error" if status is not None and 400 <= status < 500 else "server_error"

@@ -1,0 +1,134 @@
+"""Server-sent events: bytes to events and back, without a socket.
+
+Decides where an event ends. Does not know what its data means and decodes no data: a code point may span two reads.
+
+Rules (the event stream format of the WHATWG HTML standard):
+- a line ends at LF, CR or CRLF; an event ends at a blank line, the last one also at the end of the stream
+- several data lines are joined by LF; the space after a colon is optional; comments, id and retry are skipped
+- the same bytes give the same events, however they were cut into reads
+- every line counts towards the bound of its event, comments and blank `data:` lines too, so memory has that bound
+"""
+
+from typing import NamedTuple
+
+DONE = b"[DONE]"
+_BOM = b"\xef\xbb\xbf"
+_LF, _CR = 0x0A, 0x0D
+
+
+class EventTooLarge(ValueError):
+    """One event has more bytes than the reader may keep. The stream cannot be read on."""
+
+
+class SSEEvent(NamedTuple):
+    """One event. A tuple and not a dataclass: it is made for every token of every stream, in half the time."""
+
+    data: bytes
+    event: str | None
+
+
+class SSEReader:
+    """Collects reads into events.
+
+    max_event_bytes  bound of one event: all its lines, one byte for the end of each; > 0
+    """
+
+    def __init__(self, max_event_bytes: int) -> None:
+        self._limit = max_event_bytes
+        self._at_start = True
+        self._after_cr = False
+        self._too_large = False
+        self._partial = bytearray()
+        self._size = 0
+        self._data: list[bytes] = []
+        self._event: str | None = None
+
+    def feed(self, chunk: bytes) -> list[SSEEvent]:
+        """Take the next read, of any size; the events that it completes come back, oldest first.
+
+        Raises EventTooLarge; events completed before the large one are returned first, and the next call raises.
+        """
+        if self._too_large:
+            raise self._refusal()
+        if self._after_cr and chunk:
+            self._after_cr = False
+            chunk = chunk.removeprefix(b"\n")
+        if not chunk:
+            return []
+        lines = chunk.splitlines()
+        tail = b"" if chunk[-1] in (_LF, _CR) else lines.pop()
+        self._after_cr = chunk[-1] == _CR
+        if lines and (self._partial or self._at_start):
+            self._complete_first(lines)
+        self._partial += tail
+        return self._bounded(self._take(lines))
+
+    def end(self) -> list[SSEEvent]:
+        """The stream ended: the last event comes back even if its blank line is missing. Raises EventTooLarge."""
+        return self.feed(b"\n\n")
+
+    def _complete_first(self, lines: list[bytes]) -> None:
+        """Put what is left of earlier reads before the first line; the very first line may begin with a BOM."""
+        if self._partial:
+            lines[0] = bytes(self._partial) + lines[0]
+            self._partial.clear()
+        if self._at_start:
+            self._at_start = False
+            if lines[0].startswith(_BOM):
+                lines[0] = lines[0][len(_BOM) :]
+                self._size += len(_BOM)
+
+    def _take(self, lines: list[bytes]) -> list[SSEEvent]:
+        events = []
+        for line in lines:
+            if not line:
+                if self._data:
+                    events.append(SSEEvent(b"\n".join(self._data), self._event))
+                self._forget()
+                continue
+            self._size += len(line) + 1
+            if self._size > self._limit:
+                break
+            if line.startswith(b"data: "):
+                self._data.append(line[6:])
+            else:
+                self._field(line)
+        return events
+
+    def _field(self, line: bytes) -> None:
+        name, _, value = line.partition(b":")
+        if name == b"data":
+            self._data.append(value)
+        elif name == b"event":
+            self._event = value.removeprefix(b" ").decode("utf-8", "replace") or None
+
+    def _bounded(self, events: list[SSEEvent]) -> list[SSEEvent]:
+        if self._size + len(self._partial) > self._limit:
+            self._too_large = True
+            self._forget()
+            self._partial.clear()
+            if not events:
+                raise self._refusal()
+        return events
+
+    def _refusal(self) -> EventTooLarge:
+        return EventTooLarge(f"an event is larger than {self._limit} bytes")
+
+    def _forget(self) -> None:
+        self._data = []
+        self._event = None
+        self._size = 0
+
+
+def frame(data: bytes) -> bytes:
+    """One event of one data line. Raises ValueError if data holds a line end."""
+    if _LF in data or _CR in data:
+        raise ValueError("the data of an event is one line")
+    return b"data: " + data + b"\n\n"
+
+
+def comment(text: str) -> bytes:
+    """A comment line, which every reader skips: it keeps a silent connection alive. Raises ValueError on a line end."""
+    if "\n" in text or "\r" in text:
+        raise ValueError("a comment is one line")
+    return b": " + text.encode() + b"\n\n"

@@ -1,0 +1,508 @@
+"""Sockets to upstreams: the only file that opens them.
+
+Decides when a connection is opened, reused and closed, and how far a failed call got. Knows HTTP/1.1 only through
+`http1`, and nothing of what travels. Blocking for the caller, non-blocking underneath: one poll watches the upstream
+and the caller's cancel descriptor, before every read and whenever a write would block.
+
+Rules.
+- Four clocks and the caller's deadline run side by side; the first to fire is named in the error. `ttft` runs until
+  body bytes come (a head alone is no answer: reasoning models send it early), `idle` between body bytes, `total` over
+  the whole call, a second connection included.
+- Every failure is a ProviderError that says how far the call got, or what `cancel.reason()` gave, whose `__cause__`
+  is then the ProviderError with those facts. The socket is closed before it is raised.
+- A redirect is an error: headers, Authorization among them, go to the configured origin only.
+- A pooled connection that ends without a byte of an answer is replaced by a fresh one, once.
+- A connection is pooled only after a whole answer to a whole request.
+"""
+
+import errno
+import functools
+import ipaddress
+import os
+import re
+import select
+import socket
+import ssl
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, NoReturn
+from urllib.parse import urlsplit
+
+from llmkit.errors import ProviderError, ProviderErrorKind
+from llmkit.http1 import BadResponse, ResponseHead, ResponseReader
+from llmkit.resolver import Lookup, Resolver, system_lookup
+from llmkit.types import Cancel
+from llmkit.watch import Call, CancelledError, Deadline, ExpiredError, Watch
+
+RECV_BYTES = 65_536
+SEND_BYTES = 262_144  # a larger body leaves in slices, so that it is not copied whole into a TLS buffer
+ONE_WRITE_BYTES = 65_536  # a body up to this size is copied behind its head, to leave in the same packet
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+_METHODS = frozenset(("DELETE", "GET", "PATCH", "POST", "PUT"))  # not HEAD: its answer is framed otherwise
+_OWN_HEADERS = frozenset(
+    ("accept-encoding", "connection", "content-length", "expect", "host", "te", "trailer", "transfer-encoding")
+) | {"upgrade"}
+_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_NOT_IN_A_VALUE = re.compile(r"[^\t\x20-\x7e\x80-\xff]")
+_VISIBLE = re.compile(r"[!-~]+")
+_PATH = re.compile(r"/[!$-~]*")
+_LABEL = r"[A-Za-z0-9_][A-Za-z0-9_-]{0,62}"
+_HOST = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(?:\.{_LABEL})*\.?")
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """The clocks of one call, in seconds above zero; ValueError otherwise.
+
+    connect_s  name resolution, TCP and TLS together
+    ttft_s     from the first write to the first body byte of the answer
+    idle_s     from asking for more of the body until some comes
+    total_s    the whole call
+    """
+
+    connect_s: float = 5.0
+    ttft_s: float = 120.0
+    idle_s: float = 60.0
+    total_s: float = 600.0
+
+    def __post_init__(self) -> None:
+        """Refuse a clock that would fire at once."""
+        for field in fields(self):
+            if not getattr(self, field.name) > 0:
+                raise ValueError(f"{field.name} must be above zero")
+
+
+@dataclass(frozen=True, slots=True)
+class BaseUrl:
+    """Where an upstream lives; path has no slash at its end."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str
+
+    @classmethod
+    def parse(cls, url: str) -> "BaseUrl":
+        """From `http(s)://host[:port][/path]`. ValueError for anything else (userinfo, a query, a fragment)."""
+        if not _VISIBLE.fullmatch(url):
+            raise ValueError("a base URL is visible ASCII")
+        parts = urlsplit(url)
+        if parts.scheme not in _DEFAULT_PORTS:
+            raise ValueError("a base URL starts with http:// or https://")
+        if "@" in parts.netloc or "?" in url or "#" in url:
+            raise ValueError("a base URL has no user, password, query or fragment")
+        host, path = parts.hostname or "", parts.path.rstrip("/")
+        if not (_HOST.fullmatch(host) or _is_ipv6(host)):
+            raise ValueError("a base URL names a host")
+        port = _DEFAULT_PORTS[parts.scheme] if parts.port is None else parts.port
+        if port == 0:
+            raise ValueError("port 0 cannot be called")
+        return cls(parts.scheme, host, port, path)
+
+    @property
+    def authority(self) -> str:
+        """The value of the Host header: IPv6 in brackets, a default port left out."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == _DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
+
+
+class Pool:
+    """Connections to one origin, shared by many threads; the last one used is the first one used again.
+
+    `_lock` guards `_idle` and `_closed`; no I/O is done under it. At most max_idle connections wait, each at most
+    max_idle_s seconds (4: below the 5 s after which common servers close theirs); what is too old or too many is
+    closed when the next one comes back.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        timeouts: Timeouts,
+        clock: Callable[[], float],
+        ssl_context: ssl.SSLContext | None = None,
+        max_idle_s: float = 4.0,
+        max_idle: int = 64,
+        lookup: Lookup = system_lookup,
+    ) -> None:
+        """ValueError if base_url is not one.
+
+        clock        monotonic seconds
+        ssl_context  used for https as it is; without one, certificates are verified against the system's roots
+        lookup       resolves the host; blocks, in a thread of its own
+        """
+        self.base_url = BaseUrl.parse(base_url)
+        self._timeouts = timeouts
+        self._clock = clock
+        self._tls = (ssl_context or _system_tls()) if self.base_url.scheme == "https" else None
+        self._max_idle_s = max_idle_s
+        self._max_idle = max_idle
+        self._resolver = Resolver(self.base_url.host, self.base_url.port, clock=clock, lookup=lookup)
+        self._lock = threading.Lock()
+        self._idle: deque[tuple[float, socket.socket]] = deque()  # since when, oldest first
+        self._closed = False
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        headers: Sequence[tuple[str, str]],
+        body: bytes,
+        *,
+        cancel: Cancel | None = None,
+        deadline_s: float | None = None,
+    ) -> "Exchange":
+        """Send a request and wait for the head of its answer.
+
+        path        appended to the base URL's; starts with a slash, may hold a query
+        headers     beside Host, Content-Length and Accept-Encoding, which are the transport's own
+        cancel      watched until the Exchange is closed
+        deadline_s  the point on `clock` at which the caller's own time is over
+        Returns an Exchange whose head has any status from 200 but 3xx; close it.
+        Raises ValueError, and nothing was sent, if the request cannot be written safely; else see the module.
+        """
+        request = self._render(method, path, headers, body)
+        call = self._begin(cancel, deadline_s)
+        pooled = self._take_idle()
+        if pooled is not None:
+            try:
+                return self._exchange(pooled, call, reused=True).start(request)
+            except _StaleError:
+                pass
+        return self._exchange(self._connect(call), call, reused=False).start(request)
+
+    @property
+    def idle(self) -> int:
+        """How many connections wait to be used again."""
+        return len(self._idle)
+
+    def close(self) -> None:
+        """Close what waits, and from now on what comes back. Exchanges that are out go on."""
+        with self._lock:
+            self._closed = True
+            waiting, self._idle = self._idle, deque()
+        for _, sock in waiting:
+            sock.close()
+
+    def _render(self, method: str, path: str, headers: Sequence[tuple[str, str]], body: bytes) -> list[bytes]:
+        """The bytes to send, head and body in one piece when that is cheap."""
+        if method not in _METHODS or not _PATH.fullmatch(path):
+            raise ValueError("a request needs a known method, and a path of visible ASCII that starts with a slash")
+        lines = [
+            f"{method} {self.base_url.path}{path} HTTP/1.1\r\nhost: {self.base_url.authority}\r\n"
+            f"accept-encoding: identity\r\ncontent-length: {len(body)}\r\n"
+        ]
+        lines.extend(_header_line(name, value) for name, value in headers)
+        lines.append("\r\n")
+        head = "".join(lines).encode("latin-1")
+        return [head + body] if len(body) <= ONE_WRITE_BYTES else [head, body]
+
+    def _begin(self, cancel: Cancel | None, deadline_s: float | None) -> Call:
+        limit = Deadline(self._clock() + self._timeouts.total_s, "total")
+        if deadline_s is not None:
+            limit = min(limit, Deadline(deadline_s, "client"))
+        return Call(self._clock, cancel, limit)
+
+    def _exchange(self, sock: socket.socket, call: Call, *, reused: bool) -> "Exchange":
+        return Exchange(sock, call, self._timeouts, self._give_back, reused=reused)
+
+    def _take_idle(self) -> socket.socket | None:
+        with self._lock:
+            if not self._idle:
+                return None
+            since_s, sock = self._idle.pop()
+        if self._clock() - since_s <= self._max_idle_s:
+            return sock
+        sock.close()
+        return None
+
+    def _give_back(self, sock: socket.socket) -> None:
+        now_s = self._clock()
+        surplus = []
+        with self._lock:
+            self._idle.append((now_s, sock))
+            room = 0 if self._closed else self._max_idle
+            while self._idle and (len(self._idle) > room or now_s - self._idle[0][0] > self._max_idle_s):
+                surplus.append(self._idle.popleft()[1])
+        for old in surplus:
+            old.close()
+
+    def _connect(self, call: Call) -> socket.socket:
+        """A fresh connection, TLS included, within the connect clock. Raises with nothing sent."""
+        deadline = Deadline(self._clock() + self._timeouts.connect_s, "connect")
+        try:
+            sock = self._dial(call, deadline)
+            return sock if self._tls is None else _secure(sock, self._tls, self.base_url.host, call, deadline)
+        except _FAILURES as error:
+            _fail(error, sent=False, first_byte_seen=False)
+
+    def _dial(self, call: Call, deadline: Deadline) -> socket.socket:
+        """A connection to the first address that takes one; each may use its even share of the time left."""
+
+        def wait(fd: int) -> None:
+            Watch(fd, call).wait(select.POLLIN, deadline)
+
+        addresses = self._resolver.addresses(wait)
+        failure: Exception | None = None
+        for left, (family, address) in zip(range(len(addresses), 0, -1), addresses, strict=True):
+            now_s = self._clock()
+            share = Deadline(now_s + (deadline.at_s - now_s) / left, "connect")
+            try:
+                return _open(family, address, call, share)
+            except (OSError, ExpiredError) as error:
+                if isinstance(error, ExpiredError) and error.clock != "connect":
+                    raise
+                failure = error
+        raise failure or OSError("the name has no address")
+
+
+class Exchange:
+    """One request and its answer on one connection; made by Pool.request, used by one thread, closed by its user."""
+
+    head: ResponseHead
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        call: Call,
+        timeouts: Timeouts,
+        give_back: Callable[[socket.socket], None],
+        *,
+        reused: bool,
+    ) -> None:
+        self._sock = sock
+        self._tls = sock if isinstance(sock, ssl.SSLSocket) else None
+        self._call = call
+        self._watch = Watch(sock.fileno(), call)
+        self._ttft = Deadline(call.clock() + timeouts.ttft_s, "ttft")
+        self._idle_s = timeouts.idle_s
+        self._give_back = give_back
+        self._reused = reused
+        self._reader = ResponseReader()
+        self._fault: BadResponse | None = None  # raised once what came before it has been taken
+        self._open = True
+        self._sent = False
+        self._request_is_out = False
+        self._first_byte_seen = False
+        self._body_seen = False
+
+    def start(self, request: Sequence[bytes]) -> "Exchange":
+        """Send the request and receive the head; for Pool.request alone."""
+        try:
+            if self._reused and self._watch.ready(select.POLLIN):
+                raise ConnectionResetError(errno.ECONNRESET, "closed while it was idle")
+            self._request_is_out = all(self._write(part) for part in request)
+            while (head := self._reader.head) is None:
+                self._receive(self._ttft)
+            if 300 <= head.status < 400:
+                raise BadResponse("a redirect, which is never followed")
+        except BaseException as error:  # noqa: BLE001 - raised again
+            self._abandon(error)
+        self.head = head
+        return self
+
+    def read(self, *, awaiting_first: bool = False) -> bytes | None:
+        """The next bytes of the body, never empty; None at its complete end.
+
+        awaiting_first  the ttft clock still runs although body bytes came: they were only a sign of life.
+        Raises what Pool.request raises, but not before everything that came was returned; ValueError once closed.
+        """
+        if not self._open:
+            raise ValueError("the exchange is closed")
+        try:
+            deadline = self._body_deadline(awaiting_first)
+            while not (data := self._reader.take()):
+                if self._reader.complete:
+                    return None
+                self._receive(deadline)
+        except BaseException as error:  # noqa: BLE001 - raised again
+            self._abandon(error)
+        self._body_seen = True
+        return data
+
+    def close(self) -> None:
+        """Pool the connection if the answer is whole (its end may just have arrived), else close it. Idempotent."""
+        if not self._open:
+            return
+        self._open = False
+        if self._request_is_out and self._is_whole() and self._reader.keep_alive:
+            self._give_back(self._sock)
+        else:
+            self._sock.close()
+
+    def _body_deadline(self, awaiting_first: bool) -> Deadline:
+        if not self._body_seen:
+            return self._ttft
+        idle = Deadline(self._call.clock() + self._idle_s, "idle")
+        return min(idle, self._ttft) if awaiting_first else idle
+
+    def _write(self, data: bytes) -> bool:
+        """Send all of data; False if the upstream answered or hung up before it took everything."""
+        view, at = memoryview(data), 0
+        mask = select.POLLOUT if self._tls else select.POLLOUT | select.POLLIN
+        self._sent = self._sent or self._tls is not None  # TLS does not tell what a blocked write has let out
+        while at < len(view):
+            try:
+                at += self._sock.send(view[at : at + SEND_BYTES])
+                self._sent = True
+            except ssl.SSLWantReadError:
+                self._watch.wait(select.POLLIN, self._ttft)
+            except (BlockingIOError, ssl.SSLWantWriteError):
+                if self._watch.wait(mask, self._ttft) & select.POLLIN:
+                    return False
+            except ConnectionError:
+                return False
+        return True
+
+    def _receive(self, deadline: Deadline) -> None:
+        """Hand what arrives next to the reader."""
+        if self._fault is not None:
+            raise self._fault
+        data = self._recv(deadline)
+        if not data and not self._first_byte_seen:
+            raise ConnectionResetError(errno.ECONNRESET, "closed without an answer")
+        self._first_byte_seen = True
+        try:
+            if data:
+                self._reader.feed(data)
+            else:
+                self._reader.end()
+        except BadResponse as fault:
+            self._fault = fault
+
+    def _recv(self, deadline: Deadline) -> bytes:
+        mask = select.POLLIN
+        while True:
+            if self._tls is not None and self._tls.pending():
+                self._watch.ready(mask)
+            else:
+                self._watch.wait(mask, deadline)
+            try:
+                return self._sock.recv(RECV_BYTES)
+            except ssl.SSLWantWriteError:
+                mask = select.POLLOUT
+            except (BlockingIOError, ssl.SSLWantReadError):
+                mask = select.POLLIN
+
+    def _is_whole(self) -> bool:
+        """Whether the answer is complete, after one look at what may have arrived."""
+        if not self._reader.complete and self._fault is None:
+            try:
+                self._reader.feed(self._sock.recv(RECV_BYTES))
+            except (OSError, BadResponse):
+                return False
+        return self._reader.complete
+
+    def _abandon(self, error: BaseException) -> NoReturn:
+        """Close the socket, and raise what the error means."""
+        self._open = False
+        self._sock.close()
+        if not isinstance(error, _FAILURES):
+            raise error
+        ended = isinstance(error, (ConnectionError, ssl.SSLError))
+        if ended and self._reused and not self._first_byte_seen:
+            raise _StaleError from error
+        status = self._reader.head.status if self._reader.head else None
+        _fail(error, sent=self._sent, first_byte_seen=self._first_byte_seen, status=status, reused=self._reused)
+
+
+class _StaleError(Exception):
+    """A pooled connection ended without carrying a byte of an answer."""
+
+
+_FAILURES = (OSError, BadResponse, ExpiredError, CancelledError)
+
+
+def _fail(
+    error: Exception, *, sent: bool, first_byte_seen: bool, status: int | None = None, reused: bool = False
+) -> NoReturn:
+    """Raise what ended a call as a ProviderError with the facts; every foreign exception goes through here."""
+    kind = ProviderErrorKind.MALFORMED if first_byte_seen else ProviderErrorKind.SERVER
+    clock = None
+    match error:
+        case ExpiredError():
+            kind, clock = ProviderErrorKind.TIMEOUT, error.clock
+            message = f"the upstream took too long ({clock})"
+        case CancelledError():
+            message = "the call was cancelled"
+        case BadResponse():
+            message = f"the upstream's answer is unusable: {error}"
+        case _:
+            message = f"the connection to the upstream failed: {getattr(error, 'strerror', None) or error}"
+    facts = ProviderError(
+        kind,
+        message,
+        sent=sent,
+        first_byte_seen=first_byte_seen,
+        status=status,
+        reused_connection=reused,
+        clock=clock,
+    )
+    if isinstance(error, CancelledError):
+        raise error.reason from facts
+    raise facts from error
+
+
+def _open(family: socket.AddressFamily, address: Any, call: Call, deadline: Deadline) -> socket.socket:
+    """A connected non-blocking TCP socket. Raises OSError, or what waiting raises."""
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        failed = sock.connect_ex(address)
+        if failed == errno.EINPROGRESS:
+            Watch(sock.fileno(), call).wait(select.POLLOUT, deadline)
+            failed = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if failed:
+            raise OSError(failed, os.strerror(failed))
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _secure(sock: socket.socket, context: ssl.SSLContext, host: str, call: Call, deadline: Deadline) -> ssl.SSLSocket:
+    """TLS over a connected socket, verified as the context says. Whatever happens, the plain socket is gone."""
+    with sock:
+        tls = context.wrap_socket(sock, server_hostname=host, do_handshake_on_connect=False)
+    watch = Watch(tls.fileno(), call)
+    try:
+        while True:
+            try:
+                tls.do_handshake()
+                return tls
+            except ssl.SSLWantReadError:
+                watch.wait(select.POLLIN, deadline)
+            except ssl.SSLWantWriteError:
+                watch.wait(select.POLLOUT, deadline)
+    except BaseException:
+        tls.close()
+        raise
+
+
+@functools.lru_cache(maxsize=128)  # most headers are the same on every call
+def _header_line(name: str, value: str) -> str:
+    if not _TOKEN.fullmatch(name) or name.lower() in _OWN_HEADERS:
+        raise ValueError(f"not a header for a caller to set: {name!r}")
+    if _NOT_IN_A_VALUE.search(value):
+        raise ValueError(f"the value of header {name!r} holds a control character, or one beyond Latin-1")
+    return f"{name}: {value}\r\n"
+
+
+@functools.cache
+def _system_tls() -> ssl.SSLContext:
+    """Verifies against the system's roots. Once, because loading them takes milliseconds."""
+    context = ssl.create_default_context()
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def _is_ipv6(host: str) -> bool:
+    try:
+        ipaddress.IPv6Address(host)
+    except ValueError:
+        return False
+    return "%" not in host

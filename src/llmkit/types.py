@@ -1,0 +1,58 @@
+"""Values that the parts of this package hand to each other.
+
+Rules. Usage is what a provider reported or what was estimated, by token class, in one convention whatever the dialect:
+cached and cache-write tokens are part of the prompt, reasoning tokens are part of the completion.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+Wait = Callable[[float], Awaitable[None]]
+"""Waits for so many seconds, >= 0; may raise when the work is no longer wanted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one upstream call; ints >= 0, ValueError otherwise.
+
+    A provider may contradict itself (more cached than prompt tokens): the parts are kept as they came.
+    """
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    cache_write_tokens: int = 0
+    completion_tokens: int = 0
+    reasoning_tokens: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse what is no count."""
+        for count in (
+            self.prompt_tokens,
+            self.cached_tokens,
+            self.cache_write_tokens,
+            self.completion_tokens,
+            self.reasoning_tokens,
+        ):
+            if type(count) is not int or count < 0:
+                raise ValueError("token counts are integers, 0 or more")
+
+    @property
+    def total_tokens(self) -> int:
+        """Prompt and completion; their parts are not counted twice."""
+        return self.prompt_tokens + self.completion_tokens
+
+
+class Cancel(Protocol):
+    """A file descriptor that tells when an upstream call is no longer wanted."""
+
+    @property
+    def fd(self) -> int:
+        """The descriptor to poll beside the upstream's."""
+
+    @property
+    def mask(self) -> int:
+        """The poll events to wait for."""
+
+    def reason(self) -> Exception | None:
+        """Called when the descriptor fired: the exception to raise, or None when it was a false alarm."""

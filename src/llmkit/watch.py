@@ -1,0 +1,86 @@
+"""Waiting for a descriptor, a caller's cancellation and several clocks at once.
+
+Decides which of them was first. Knows nothing of what travels over the descriptor, and closes nothing.
+"""
+
+import math
+import select
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from llmkit.types import Cancel
+
+_LONGEST_POLL_S = 3600  # poll() takes an int of milliseconds; a longer wait is made of several
+
+
+class ExpiredError(Exception):
+    """A clock fired; `clock` is its name."""
+
+    def __init__(self, clock: str) -> None:
+        super().__init__(clock)
+        self.clock = clock
+
+
+class CancelledError(Exception):
+    """The caller does not want the call any more; `reason` is the exception it gave."""
+
+    def __init__(self, reason: Exception) -> None:
+        super().__init__("cancelled")
+        self.reason = reason
+
+
+class Deadline(NamedTuple):
+    """A point on the clock and the name of what is over then. The earlier one is the smaller."""
+
+    at_s: float
+    clock: str
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What stays the same over every wait of one call: its clock, its caller, and its last deadline."""
+
+    clock: Callable[[], float]
+    cancel: Cancel | None
+    limit: Deadline
+
+
+class Watch:
+    """Waits for events of one descriptor, for one call. A cancellation goes before events that came with it."""
+
+    __slots__ = ("_call", "_fd", "_poll")
+
+    def __init__(self, fd: int, call: Call) -> None:
+        self._fd = fd
+        self._call = call
+        self._poll = select.poll()
+        if call.cancel is not None:
+            self._poll.register(call.cancel.fd, call.cancel.mask)
+
+    def wait(self, mask: int, deadline: Deadline) -> int:
+        """Block until there are events, and return them. Raises ExpiredError or CancelledError."""
+        end = min(deadline, self._call.limit)
+        while True:
+            left_s = end.at_s - self._call.clock()
+            if left_s <= 0:
+                raise ExpiredError(end.clock)
+            events = self._look(mask, math.ceil(min(left_s, _LONGEST_POLL_S) * 1000))
+            if events:
+                return events
+
+    def ready(self, mask: int) -> int:
+        """The events that are there now, 0 if none. Raises as wait() does, but for the call's last deadline only."""
+        if self._call.clock() >= self._call.limit.at_s:
+            raise ExpiredError(self._call.limit.clock)
+        return self._look(mask, 0)
+
+    def _look(self, mask: int, timeout_ms: int) -> int:
+        self._poll.register(self._fd, mask)
+        seen = 0
+        for fd, events in self._poll.poll(timeout_ms):
+            if fd == self._fd:
+                seen = events
+            elif self._call.cancel is not None and (reason := self._call.cancel.reason()) is not None:
+                raise CancelledError(reason)
+        return seen

@@ -1,0 +1,64 @@
+"""JSON as it stands on the wire: fast where the fast codec agrees, exact where it does not.
+
+Decides what counts as JSON: strict UTF-8, finite numbers, any nesting the interpreter survives. Does not know what a
+document means. A lone surrogate escape, which the fast codec refuses both ways, is decoded and leaves as an escape.
+"""
+
+import json
+import math
+from typing import Any, Never
+
+import msgspec
+
+JsonObject = dict[str, Any]
+
+_decode_fast = msgspec.json.Decoder().decode
+_encode_fast = msgspec.json.Encoder().encode
+_encode_escaped = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
+_encode_exact = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+
+def decode(raw: bytes) -> Any:
+    """The value that raw is. Raises ValueError, which holds nothing of raw, if it is none."""
+    try:
+        return _decode_fast(raw)
+    except (ValueError, RecursionError):
+        return _decode_slowly(raw)
+
+
+def encode(value: object) -> bytes:
+    """Compact JSON of a value that decode gave."""
+    try:
+        return _encode_fast(value)
+    except UnicodeEncodeError:
+        return _encode_escaped(value).encode()
+
+
+def encode_strictly(value: object) -> bytes:
+    """Compact JSON of any value. Raises ValueError if it holds a lone surrogate or a number that is not finite.
+
+    The fast encoder writes such a number as null, so where no null was written there was none.
+    """
+    raw = _encode_fast(value)
+    return _encode_exact(value).encode() if b"null" in raw else raw
+
+
+def text_of(value: object) -> str:
+    """Compact JSON as text, non-ASCII characters as they are."""
+    return _encode_exact(value)
+
+
+def _decode_slowly(raw: bytes) -> object:
+    try:
+        return json.loads(raw.decode(), parse_constant=_refuse, parse_float=_finite)
+    except (ValueError, RecursionError):
+        raise ValueError("not JSON") from None
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    return value if math.isfinite(value) else _refuse(digits)
+
+
+def _refuse(_: str) -> Never:
+    raise ValueError("not a finite number")

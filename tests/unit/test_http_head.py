@@ -1,0 +1,323 @@
+"""What the request-head reader accepts, and the many things it does not."""
+
+import unittest
+
+from gateway.http_head import (
+    Chunked,
+    HeadLimits,
+    HttpRefusal,
+    NoBody,
+    RequestHead,
+    Sized,
+    find_head_end,
+    parse_head,
+)
+
+LIMITS = HeadLimits()
+POST = b"POST /v1/chat/completions HTTP/1.1\r\nHost: gw:8080\r\n"
+GET = b"GET /v1/models HTTP/1.1\r\nHost: gw:8080\r\n"
+
+
+def post(*lines: bytes) -> bytes:
+    """A POST head with these field lines after Host."""
+    return POST + b"".join(line + b"\r\n" for line in lines) + b"\r\n"
+
+
+def first_line(line: bytes) -> bytes:
+    """A head with this request line and a Host."""
+    return line + b"\r\nHost: gw\r\n\r\n"
+
+
+def read(buffer: bytes) -> RequestHead | None:
+    """What a server makes of these bytes; None if it would wait for more."""
+    end = find_head_end(buffer, LIMITS)
+    return None if end is None else parse_head(buffer[:end], LIMITS)
+
+
+# (name, bytes, status)
+HOSTILE: list[tuple[str, bytes, int]] = [
+    # two framings, or one said twice
+    ("both framings", post(b"Content-Length: 4", b"Transfer-Encoding: chunked"), 400),
+    ("both framings, reversed", post(b"Transfer-Encoding: chunked", b"Content-Length: 4"), 400),
+    ("two lengths that differ", post(b"Content-Length: 4", b"Content-Length: 0"), 400),
+    ("two lengths that agree", post(b"Content-Length: 4", b"content-length: 4"), 400),
+    ("a list of lengths", post(b"Content-Length: 4, 4"), 400),
+    ("an underscored length beside a length", post(b"Content_Length: 0", b"Content-Length: 44"), 400),
+    ("an underscored coding", post(b"Transfer_Encoding: chunked"), 400),
+    ("an underscored key", post(b"x_api_key: k"), 400),
+    ("two codings", post(b"Transfer-Encoding: chunked", b"Transfer-Encoding: chunked"), 400),
+    # lengths that int() takes
+    ("a plus sign", post(b"Content-Length: +4"), 400),
+    ("a minus sign", post(b"Content-Length: -1"), 400),
+    ("an underscore in the length", post(b"Content-Length: 1_0"), 400),
+    ("hexadecimal", post(b"Content-Length: 0x4"), 400),
+    ("an exponent", post(b"Content-Length: 1e3"), 400),
+    ("a fraction", post(b"Content-Length: 4.0"), 400),
+    ("letters", post(b"Content-Length: abc"), 400),
+    ("no length at all", post(b"Content-Length:"), 400),
+    ("thirteen digits", post(b"Content-Length: 1000000000000"), 400),
+    ("Arabic digits in UTF-8", post(b"Content-Length: \xd9\xa4"), 400),
+    ("a superscript digit", post(b"Content-Length: \xb2"), 400),
+    ("a blank inside the length", post(b"Content-Length: 4 4"), 400),
+    # codings
+    ("chunked last in a list", post(b"Transfer-Encoding: gzip, chunked"), 400),
+    ("chunked first in a list", post(b"Transfer-Encoding: chunked, identity"), 400),
+    ("identity", post(b"Transfer-Encoding: identity"), 400),
+    ("no coding", post(b"Transfer-Encoding:"), 400),
+    ("a near miss", post(b"Transfer-Encoding: xchunked"), 400),
+    ("a quoted coding", post(b'Transfer-Encoding: "chunked"'), 400),
+    ("a vertical tab before the coding", post(b"Transfer-Encoding: \x0bchunked"), 400),
+    ("a no-break space behind the coding", post(b"Transfer-Encoding: chunked\xa0"), 400),
+    ("chunked in HTTP/1.0", b"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
+    # field lines
+    ("a space before the colon", post(b"Content-Length : 4"), 400),
+    ("a tab before the colon", post(b"Content-Length\t: 4"), 400),
+    ("a line without a colon", post(b"garbage", b"Authorization: Bearer k"), 400),
+    ("an empty name", post(b": x"), 400),
+    ("a name that is no token", post(b"X(y): x"), 400),
+    ("a name with a byte above 127", post(b"X\xe9: x"), 400),
+    ("a blank inside a name", post(b"X Y: x"), 400),
+    ("a folded line", post(b"X-A: 1", b" folded"), 400),
+    ("a line folded with a tab", post(b"X-A: 1", b"\tfolded"), 400),
+    ("a folded first line", first_line(b"GET / HTTP/1.1\r\n X-A: 1"), 400),
+    ("a bare CR in a value", post(b"X-A: 1\rContent-Length: 4"), 400),
+    ("a bare LF in a value", post(b"X-A: 1\nContent-Length: 4"), 400),
+    ("bare LF throughout", b"GET / HTTP/1.1\nHost: gw\n\n", 400),
+    ("bare LF at the end only", b"GET / HTTP/1.1\r\nHost: gw\r\n\n", 400),
+    ("CR CR LF", b"GET / HTTP/1.1\r\nHost: gw\r\r\n\r\n", 400),
+    ("NUL in a value", post(b"X-A: a\x00b"), 400),
+    ("NUL in a name", post(b"X\x00A: b"), 400),
+    ("escape in a value", post(b"X-A: \x1b[2J"), 400),
+    ("DEL in a value", post(b"X-A: \x7f"), 400),
+    ("form feed in a value", post(b"X-A: a\x0cb"), 400),
+    # the request line
+    ("lower-case method", first_line(b"get / HTTP/1.1"), 400),
+    ("mixed-case method", first_line(b"Get / HTTP/1.1"), 400),
+    ("a method of 17 letters", first_line(b"A" * 17 + b" / HTTP/1.1"), 400),
+    ("a method with a hyphen", first_line(b"M-SEARCH / HTTP/1.1"), 400),
+    ("no method", first_line(b" / HTTP/1.1"), 400),
+    ("two spaces", first_line(b"GET  / HTTP/1.1"), 400),
+    ("a tab for a space", first_line(b"GET\t/ HTTP/1.1"), 400),
+    ("a space inside the target", first_line(b"GET /a b HTTP/1.1"), 400),
+    ("a trailing space", first_line(b"GET / HTTP/1.1 "), 400),
+    ("HTTP/0.9", b"GET /\r\n", 400),
+    ("HTTP/0.9 with a version", first_line(b"GET / HTTP/0.9"), 400),
+    ("HTTP/2.0", first_line(b"GET / HTTP/2.0"), 400),
+    ("HTTP/1.2", first_line(b"GET / HTTP/1.2"), 400),
+    ("HTTP/1.10", first_line(b"GET / HTTP/1.10"), 400),
+    ("HTTP/01.1", first_line(b"GET / HTTP/01.1"), 400),
+    ("HTTP/1", first_line(b"GET / HTTP/1"), 400),
+    ("lower-case protocol", first_line(b"GET / http/1.1"), 400),
+    ("the HTTP/2 preface", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400),
+    ("an absolute target", first_line(b"GET http://evil/ HTTP/1.1"), 400),
+    ("an authority target", first_line(b"CONNECT evil:443 HTTP/1.1"), 400),
+    ("an asterisk target", first_line(b"OPTIONS * HTTP/1.1"), 400),
+    ("a relative target", first_line(b"GET v1/models HTTP/1.1"), 400),
+    ("a fragment", first_line(b"GET /v1/models#x HTTP/1.1"), 400),
+    ("a byte above 127 in the target", first_line(b"GET /\xe9 HTTP/1.1"), 400),
+    ("NUL in the target", first_line(b"GET /\x00 HTTP/1.1"), 400),
+    ("an empty line first", b"\r\nGET / HTTP/1.1\r\nHost: gw\r\n\r\n", 400),
+    ("nothing but empty lines", b"\r\n\r\n", 400),
+    ("a TLS hello", b"\x16\x03\x01\x02\x00\x01\x00", 400),
+    # Host
+    ("no Host", b"GET / HTTP/1.1\r\n\r\n", 400),
+    ("two Hosts", GET + b"Host: evil\r\n\r\n", 400),
+    ("two Hosts in HTTP/1.0", b"GET / HTTP/1.0\r\nHost: a\r\nHost: a\r\n\r\n", 400),
+    ("an empty Host", b"GET / HTTP/1.1\r\nHost:\r\n\r\n", 400),
+    ("a Host with user information", b"GET / HTTP/1.1\r\nHost: a@b\r\n\r\n", 400),
+    ("a Host with a path", b"GET / HTTP/1.1\r\nHost: a/b\r\n\r\n", 400),
+    ("a list of Hosts", b"GET / HTTP/1.1\r\nHost: a, b\r\n\r\n", 400),
+    # other headers of one value
+    ("two Authorizations", post(b"Authorization: Bearer a", b"Authorization: Bearer b"), 400),
+    ("two x-api-keys", post(b"x-api-key: a", b"X-API-Key: a"), 400),
+    ("two api-keys", post(b"api-key: a", b"api-key: b"), 400),
+    ("two Content-Types", post(b"Content-Type: text/plain", b"Content-Type: application/json"), 400),
+    ("two Expects", post(b"Expect: 100-continue", b"Expect: 100-continue"), 400),
+    # expectations
+    ("an unknown expectation", post(b"Content-Length: 2", b"Expect: banana"), 417),
+    ("an empty expectation", post(b"Expect:"), 417),
+    # sizes
+    ("a request line of 9 KB, unfinished", b"GET /" + b"a" * 9000, 414),
+    ("a request line of 9 KB", first_line(b"GET /" + b"a" * 9000 + b" HTTP/1.1"), 414),
+    ("a method without end", b"A" * 9000, 414),
+    ("a header line of 9 KB", post(b"X-A: " + b"a" * 9000), 431),
+    ("65 fields", post(*[b"X-%d: 1" % i for i in range(64)]), 431),
+    ("200 fields", post(*[b"X-%d: 1" % i for i in range(200)]), 431),
+    ("33 KB of fields", post(*[b"X-%d: " % i + b"a" * 8000 for i in range(5)]), 431),
+    ("33 KB of fields, unfinished", post(*[b"X-%d: " % i + b"a" * 8000 for i in range(5)])[:-4], 431),
+    ("a header without end", POST + b"X-A: " + b"a" * 40_000, 431),
+]
+
+
+class HostileHeadTest(unittest.TestCase):
+    def test_the_table_is_as_long_as_it_claims(self) -> None:
+        """No row was lost: at least sixty, all named differently."""
+        self.assertGreaterEqual(len({name for name, _, _ in HOSTILE}), 60)
+        self.assertEqual(len({name for name, _, _ in HOSTILE}), len(HOSTILE))
+
+    def test_no_hostile_head_is_accepted_or_waited_for(self) -> None:
+        """Each is refused at once, with its status, and without quoting it."""
+        for name, raw, status in HOSTILE:
+            with self.subTest(name), self.assertRaises(HttpRefusal) as caught:
+                read(raw)
+            self.assertEqual(caught.exception.status, status, name)
+            self.assertNotIn("evil", caught.exception.message)
+
+    def test_no_hostile_head_is_accepted_however_it_arrives(self) -> None:
+        """Byte by byte, each is refused too."""
+        for name, raw, _ in HOSTILE:
+            with self.subTest(name), self.assertRaises(HttpRefusal):
+                drip(raw)
+
+    def test_every_status_has_its_code(self) -> None:
+        """The codes are those of the HTTP contract."""
+        codes: dict[int, set[str]] = {}
+        for _, raw, status in HOSTILE:
+            with self.assertRaises(HttpRefusal) as caught:
+                read(raw)
+            codes.setdefault(status, set()).add(caught.exception.code)
+        expected = {400: "invalid_request", 414: "uri_too_long", 417: "expectation_failed", 431: "headers_too_large"}
+        self.assertEqual(codes, {status: {code} for status, code in expected.items()})
+
+
+def drip(raw: bytes) -> RequestHead | None:
+    """What a server makes of these bytes when they come one at a time."""
+    for seen in range(len(raw)):
+        end = find_head_end(raw[: seen + 1], LIMITS, seen)
+        if end is not None:
+            return parse_head(raw[:end], LIMITS)
+    return None
+
+
+class HonestHeadTest(unittest.TestCase):
+    def test_a_client_librarys_request_is_read(self) -> None:
+        """Everything the rest of the gateway asks for is there."""
+        raw = (
+            b"POST /v1/chat/completions?api-version=1&x HTTP/1.1\r\nHost: [::1]:8080\r\nAccept: */*\r\n"
+            b"X-Stainless-Lang:python\r\nAuthorization:  Bearer sk-gw-a-b\t\r\nContent-Length: 57\r\n\r\n"
+        )
+        head = read(raw + b"body")
+        assert head is not None
+        self.assertEqual((head.method, head.version, head.body), ("POST", (1, 1), Sized(57)))
+        self.assertEqual(head.target, "/v1/chat/completions?api-version=1&x")
+        self.assertEqual((head.path, head.query), ("/v1/chat/completions", "api-version=1&x"))
+        self.assertEqual(head.get("authorization"), "Bearer sk-gw-a-b")
+        self.assertEqual(head.headers[2], ("x-stainless-lang", "python"))
+        self.assertIsNone(head.get("x-api-key"))
+        self.assertTrue(head.keep_alive)
+        self.assertFalse(head.expects_continue)
+
+    def test_repeated_headers_of_several_values_are_kept_in_order(self) -> None:
+        """`get` gives the first, `get_all` all."""
+        head = read(post(b"X-Gateway-Tags: a", b"Accept: */*", b"x-gateway-tags: b"))
+        assert head is not None
+        self.assertEqual(head.get("x-gateway-tags"), "a")
+        self.assertEqual(head.get_all("x-gateway-tags"), ("a", "b"))
+        self.assertEqual(head.get_all("x-none"), ())
+
+    def test_two_kinds_of_key_may_stand_side_by_side(self) -> None:
+        """Whether they agree is not a question of framing."""
+        head = read(post(b"Authorization: Bearer a", b"x-api-key: a", b"api-key: a"))
+        assert head is not None
+        self.assertEqual(head.get("x-api-key"), "a")
+
+    def test_bodies_are_framed_by_length_by_chunks_or_not_at_all(self) -> None:
+        """The three framings, and the empty body that has a length."""
+        cases = {
+            GET + b"\r\n": NoBody(),
+            post(b"Content-Length: 0"): Sized(0),
+            post(b"Content-Length: 999999999999"): Sized(999_999_999_999),
+            post(b"Content-Length: \t 7 \t"): Sized(7),
+            post(b"Transfer-Encoding: chunked"): Chunked(),
+            post(b"Transfer-Encoding: Chunked"): Chunked(),
+            b"POST / HTTP/1.0\r\nContent-Length: 3\r\n\r\n": Sized(3),
+        }
+        for raw, body in cases.items():
+            with self.subTest(raw):
+                head = read(raw)
+                assert head is not None
+                self.assertEqual(head.body, body)
+
+    def test_the_connection_goes_on_as_its_version_and_headers_say(self) -> None:
+        """1.1 unless closed, 1.0 only when asked; options may be listed, repeated and in any case."""
+        cases = {
+            GET + b"\r\n": True,
+            GET + b"Connection: close\r\n\r\n": False,
+            GET + b"Connection: keep-alive, Close\r\n\r\n": False,
+            GET + b"Connection: x\r\nConnection: close\r\n\r\n": False,
+            GET + b"Connection: keep-alive\r\n\r\n": True,
+            b"GET / HTTP/1.0\r\n\r\n": False,
+            b"GET / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n": True,
+            b"GET / HTTP/1.0\r\nConnection: keep-alive, close\r\n\r\n": False,
+        }
+        for raw, keep_alive in cases.items():
+            with self.subTest(raw):
+                head = read(raw)
+                assert head is not None
+                self.assertEqual(head.keep_alive, keep_alive)
+
+    def test_a_client_may_ask_to_be_told_to_go_on(self) -> None:
+        """In HTTP/1.1; a 1.0 client would not understand the answer."""
+        for raw, expected in (
+            (post(b"Content-Length: 2", b"Expect: 100-Continue"), True),
+            (b"POST / HTTP/1.0\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n", False),
+        ):
+            head = read(raw)
+            assert head is not None
+            self.assertEqual(head.expects_continue, expected)
+
+    def test_values_may_hold_any_byte_that_is_no_control_character(self) -> None:
+        """Tab, space, and bytes above 127 as Latin-1; a value may be empty."""
+        head = read(post(b"X-A: a\tb \xe9\xff", b"X-B:", b"X-C:   "))
+        assert head is not None
+        self.assertEqual((head.get("x-a"), head.get("x-b"), head.get("x-c")), ("a\tb éÿ", "", ""))
+
+    def test_a_head_as_large_as_the_limits_is_accepted(self) -> None:
+        """64 fields, a request line of 8,192 bytes and 32,768 bytes in all are not too many."""
+        line = b"GET /" + b"a" * (8192 - len(b"GET / HTTP/1.1")) + b" HTTP/1.1\r\n"
+        fields = b"Host: gw\r\n" + b"".join(b"X-%02d: 1\r\n" % i for i in range(60))
+        long_ones = b"".join(b"Y-%d: " % i + b"b" * (8192 - 5) + b"\r\n" for i in range(2))
+        left = LIMITS.head_bytes - len(line + fields + long_ones) - len(b"Z: \r\n\r\n")
+        raw = line + fields + long_ones + b"Z: " + b"c" * left + b"\r\n\r\n"
+        self.assertEqual(len(raw), LIMITS.head_bytes)
+        head = read(raw)
+        assert head is not None
+        self.assertEqual(len(head.headers), 64)
+        for longer in (raw.replace(b"/a", b"/aa"), raw.replace(b": bb", b": bbb"), raw.replace(b": cc", b": ccc")):
+            with self.assertRaises(HttpRefusal):
+                read(longer)
+
+
+class HeadEndTest(unittest.TestCase):
+    def test_the_end_is_behind_the_first_blank_line(self) -> None:
+        """What follows belongs to the body or to the next request."""
+        raw = GET + b"\r\n"
+        self.assertEqual(find_head_end(raw + b"\r\n\r\nrest", LIMITS), len(raw))
+        self.assertEqual(find_head_end(bytearray(raw), LIMITS), len(raw))
+
+    def test_an_honest_head_is_waited_for_at_every_cut(self) -> None:
+        """No beginning of a valid head is refused, and none is taken for a whole one."""
+        raw = POST + b"X-A: \xe9\tb\r\nContent-Length: 2\r\n\r\n"
+        for cut in range(len(raw)):
+            for seen in range(cut + 1):
+                self.assertIsNone(find_head_end(raw[:cut], LIMITS, seen), raw[:cut])
+        for seen in range(len(raw)):
+            self.assertEqual(find_head_end(raw, LIMITS, seen), len(raw))
+
+    def test_a_head_without_its_blank_line_is_no_head(self) -> None:
+        """The parser refuses what find_head_end would not have delimited."""
+        for raw in (GET, GET + b"\r\nX: y\r\n\r\n", b""):
+            with self.assertRaises(HttpRefusal):
+                parse_head(raw, LIMITS)
+
+    def test_the_limits_are_those_handed_in(self) -> None:
+        """Smaller ones refuse what the usual ones accept."""
+        raw = GET + b"A: b\r\n\r\n"
+        for limits in (HeadLimits(line_bytes=20), HeadLimits(fields=1), HeadLimits(head_bytes=40)):
+            with self.assertRaises(HttpRefusal):
+                end = find_head_end(raw, limits)
+                parse_head(raw[:end], limits)
+
+
+if __name__ == "__main__":
+    unittest.main()

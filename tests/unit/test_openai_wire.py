@@ -1,0 +1,402 @@
+"""The OpenAI dialect: requests, whole answers, usage and errors."""
+
+import json
+import unittest
+from typing import Any
+
+from llmkit.openai import (
+    GATEWAY_FIELDS,
+    NEVER_FORWARD,
+    Completion,
+    Malformed,
+    WireError,
+    error_payload,
+    from_wire,
+    parse_error,
+    parse_usage,
+    random_id,
+    to_wire,
+    usage_of,
+    with_usage,
+)
+from llmkit.types import Usage
+
+USAGE: dict[str, Any] = {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}
+TEXT = "pong: café ✓ 🚀 done"
+
+
+def wire(
+    body: dict[str, Any], *, model: str = "up", cap_field: str = "max_completion_tokens", usage: bool = True
+) -> dict[str, Any]:
+    raw = to_wire(body, model=model, cap_field=cap_field, cap=50, stream_usage=usage)
+    return dict(json.loads(raw))
+
+
+def answer(message: dict[str, Any], finish: object = "stop", **more: Any) -> dict[str, Any]:
+    return {
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "created": 1700000000,
+        "model": "m",
+        "choices": [{"index": 0, "message": message, "finish_reason": finish}],
+        "usage": USAGE,
+        **more,
+    }
+
+
+def repair(document: dict[str, Any]) -> tuple[dict[str, Any], Completion]:
+    """The answer as the client gets it, and what was read from it."""
+    completion = from_wire(json.dumps(document).encode(), new_id=lambda: "n" * 24, created=5, model="fallback")
+    return json.loads(completion.raw), completion
+
+
+class RequestTest(unittest.TestCase):
+    """What an upstream is asked for."""
+
+    def test_values_and_order_are_kept(self) -> None:
+        """Unknown fields, nested order, numbers and non-ASCII text too: provider prompt caches depend on it."""
+        body = {
+            "top_k": 3,
+            "model": "fast",
+            "messages": [{"role": "user", "zz": 1, "content": TEXT, "aa": None}],
+            "temperature": 0.1,
+            "max_tokens": 9,
+            "provider": {"b": [1.0, 10**20], "a": True},
+        }
+        raw = to_wire(body, model="gpt-4o-mini", cap_field="max_completion_tokens", cap=9, stream_usage=True)
+        self.assertEqual(
+            raw.decode(),
+            '{"top_k":3,"model":"gpt-4o-mini","messages":[{"role":"user","zz":1,"content":"' + TEXT + '","aa":null}],'
+            '"temperature":0.1,"max_completion_tokens":9,"provider":{"b":[1.0,100000000000000000000],"a":true}}',
+        )
+
+    def test_the_body_of_the_caller_is_not_changed(self) -> None:
+        """It is sent again to the next candidate."""
+        body = {"model": "fast", "stream": True, "stream_options": {"x": 1}, "tags": ["a"]}
+        wire(body)
+        self.assertEqual(body, {"model": "fast", "stream": True, "stream_options": {"x": 1}, "tags": ["a"]})
+
+    def test_fields_for_the_gateway_do_not_leave(self) -> None:
+        """Nor those that would steer a client library; the same names deeper down are data."""
+        kept = {"metadata": {"api_base": "x", "tags": "y"}, "provider": {"order": ["a"]}, "user": "u"}
+        body = {**kept, **dict.fromkeys(GATEWAY_FIELDS, "x"), **dict.fromkeys(NEVER_FORWARD, "x")}
+        self.assertEqual(wire(body), {**kept, "model": "up", "max_completion_tokens": 50})
+        for name in ("api_base", "base_url", "api_key", "extra_headers", "extra_body"):
+            self.assertIn(name, NEVER_FORWARD)
+
+    def test_one_cap_leaves_under_the_name_the_upstream_knows(self) -> None:
+        """At the place of the first that came, or at the end."""
+        for body, keys in (
+            ({"max_tokens": 1, "model": "a", "max_completion_tokens": 2}, ["cap", "model"]),
+            ({"model": "a", "max_completion_tokens": 2, "n": 1, "max_tokens": 1}, ["model", "cap", "n"]),
+            ({"model": "a", "n": 1}, ["model", "n", "cap"]),
+        ):
+            for field in ("max_tokens", "max_completion_tokens"):
+                sent = wire(body, cap_field=field)
+                self.assertEqual(list(sent), [field if key == "cap" else key for key in keys])
+                self.assertEqual(sent[field], 50)
+
+    def test_streams_are_asked_for_usage(self) -> None:
+        """Whatever the client said; its other stream options are kept."""
+        for options in ({"include_usage": False, "x_other": 1}, {"x_other": 1, "include_usage": True}):
+            sent = wire({"model": "a", "stream": True, "stream_options": options})
+            self.assertEqual(sent["stream_options"], {"include_usage": True, "x_other": 1})
+        for body in ({"stream": True}, {"stream": True, "stream_options": None}):
+            self.assertEqual(wire(body)["stream_options"], {"include_usage": True})
+
+    def test_stream_options_never_reach_an_upstream_that_refuses_them(self) -> None:
+        """One that does not know them, and any on a request that is no stream."""
+        options = {"include_usage": True}
+        self.assertNotIn("stream_options", wire({"stream": True, "stream_options": options}, usage=False))
+        for stream in (False, None):
+            self.assertNotIn("stream_options", wire({"stream": stream, "stream_options": options}))
+        self.assertNotIn("stream_options", wire({"model": "a"}))
+
+    def test_what_is_no_json_is_refused(self) -> None:
+        """A lone surrogate, and numbers that would leave as null, also beside a real null."""
+        for value in ("x \ud83d y", float("inf"), float("nan"), [None, float("-inf")]):
+            with self.subTest(value=value), self.assertRaises(ValueError):
+                wire({"model": "a", "seed": value})
+        self.assertEqual(wire({"stop": None, "user": "null"})["stop"], None)
+
+
+class AnswerTest(unittest.TestCase):
+    """What a client gets, and what is known about it."""
+
+    MESSAGE = {"role": "assistant", "content": TEXT, "refusal": None}
+
+    def test_an_answer_in_form_keeps_its_bytes(self) -> None:
+        """Spaces, escapes, unknown fields and all."""
+        document = answer(self.MESSAGE, extra={"timings": [1.50]})
+        document["choices"][0]["logprobs"] = None
+        raw = json.dumps(document, indent=1).encode()
+        completion = from_wire(raw)
+        self.assertIs(completion.raw, raw)
+        self.assertEqual(completion, Completion(raw, Usage(11, 0, 0, 7, 0), ("stop",), len(TEXT.encode()), "m"))
+
+    def test_missing_keys_are_filled(self) -> None:
+        """Everything the schema requires, and nothing that was there is lost."""
+        fixed, _ = repair({"choices": [{"message": {"x": 1}}, {"message": {"content": "b"}}], "timings": 3})
+        self.assertEqual(fixed["id"], "chatcmpl-" + "n" * 24)
+        self.assertEqual((fixed["object"], fixed["created"], fixed["model"]), ("chat.completion", 5, "fallback"))
+        self.assertEqual(fixed["timings"], 3)
+        self.assertEqual(
+            fixed["choices"][0],
+            {
+                "index": 0,
+                "message": {"x": 1, "role": "assistant", "content": None, "refusal": None},
+                "logprobs": None,
+                "finish_reason": "stop",
+            },
+        )
+        self.assertEqual(fixed["choices"][1]["index"], 1)
+
+    def test_head_of_the_wrong_type_is_replaced(self) -> None:
+        """An empty id, a time with a fraction, a number for a name."""
+        fixed, _ = repair(answer(self.MESSAGE, id="", created=1700000000.5, model=7))
+        self.assertEqual(fixed["id"], "chatcmpl-" + "n" * 24)
+        self.assertEqual((fixed["created"], fixed["model"]), (1700000000, "fallback"))
+        self.assertEqual(repair(answer(self.MESSAGE, created=0.0))[0]["created"], 5)
+
+    def test_finish_reasons_are_the_five_known(self) -> None:
+        """Unknown ones are "stop"; one that means a cut answer stays a cut answer."""
+        for came, left in (
+            *((known, known) for known in ("stop", "length", "tool_calls", "content_filter", "function_call")),
+            *((odd, "stop") for odd in ("eos", "end_turn", "", None, "STOP", "whatever", 7, ["stop"])),
+            *((cut, "length") for cut in ("max_tokens", "MAX_TOKENS", "model_length")),
+        ):
+            with self.subTest(came=came):
+                fixed, completion = repair(answer(self.MESSAGE, came))
+                self.assertEqual(fixed["choices"][0]["finish_reason"], left)
+                self.assertEqual(completion.finish_reasons, (left,))
+
+    def test_an_answer_that_calls_tools_says_so(self) -> None:
+        """Id and type are filled, arguments are text, and "stop" becomes "tool_calls"; "length" does not."""
+        call = {"function": {"name": "f", "arguments": {"city": "Zürich"}}}
+        fixed, completion = repair(answer({"content": None, "tool_calls": [call]}))
+        self.assertEqual(
+            fixed["choices"][0]["message"]["tool_calls"],
+            [
+                {
+                    "function": {"name": "f", "arguments": '{"city":"Zürich"}'},
+                    "id": "call_" + "n" * 24,
+                    "type": "function",
+                }
+            ],
+        )
+        self.assertEqual(completion.finish_reasons, ("tool_calls",))
+        self.assertEqual(completion.text_bytes, len(b"f") + len('{"city":"Zürich"}'.encode()))
+        self.assertEqual(repair(answer({"tool_calls": [call]}, "length"))[1].finish_reasons, ("length",))
+
+    def test_content_in_parts_is_joined(self) -> None:
+        """Thinking among the parts becomes reasoning."""
+        parts = [
+            {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]},
+            {"type": "text", "text": "pong: "},
+            "café",
+            {"type": "reference"},
+        ]
+        fixed, completion = repair(answer({"content": parts}))
+        message = fixed["choices"][0]["message"]
+        self.assertEqual((message["content"], message["reasoning_content"]), ("pong: café", "hm"))
+        self.assertEqual(completion.text_bytes, len("pong: caféhm".encode()))
+
+    def test_everything_written_is_counted_once(self) -> None:
+        """Reasoning under two names is one text; several choices add up."""
+        message = {"content": "ab", "refusal": "c", "reasoning": "de", "reasoning_content": "de"}
+        legacy = {"content": None, "reasoning": "f", "function_call": {"name": "g", "arguments": "hi"}}
+        custom = {"tool_calls": [{"id": "1", "type": "custom", "custom": {"name": "j", "input": "kl"}}]}
+        document = answer(message)
+        document["choices"] += [{"message": legacy}, {"message": custom}]
+        self.assertEqual(repair(document)[1].text_bytes, 5 + 4 + 3)
+
+    def test_lone_surrogates_survive(self) -> None:
+        """As the same bytes, and as the same escape when something else is repaired."""
+        raw = b'{"id":"1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":'
+        raw += b'"assistant","content":"x \\ud83d y","refusal":null},"logprobs":null,"finish_reason":"FINISH"}]}'
+        kept = raw.replace(b"FINISH", b"stop")
+        self.assertIs(from_wire(kept).raw, kept)
+        self.assertEqual(from_wire(kept).text_bytes, 7)
+        repaired = from_wire(raw.replace(b"FINISH", b"eos")).raw
+        self.assertIn(b"x \\ud83d y", repaired)
+        self.assertEqual(json.loads(repaired), json.loads(kept))
+
+    def test_a_total_is_filled_but_not_corrected(self) -> None:
+        """What an upstream counts beside prompt and completion is its own."""
+        counts = {"prompt_tokens": 1, "completion_tokens": 2}
+        self.assertEqual(repair(answer(self.MESSAGE, usage=counts))[0]["usage"]["total_tokens"], 3)
+        self.assertEqual(
+            repair(answer(self.MESSAGE, usage={**counts, "total_tokens": 9}))[0]["usage"]["total_tokens"], 9
+        )
+
+    def test_usage_can_be_put_in(self) -> None:
+        """An estimate for an upstream that reports none."""
+        raw = with_usage(json.dumps(answer(self.MESSAGE, usage=None)).encode(), Usage(5, 1, 2, 3, 1))
+        document = json.loads(raw)
+        self.assertEqual(parse_usage(document["usage"]), Usage(5, 1, 2, 3, 1))
+        self.assertEqual(document["usage"]["total_tokens"], 8)
+        self.assertEqual(document["choices"][0]["message"], self.MESSAGE)
+
+    def test_what_is_no_answer_is_malformed(self) -> None:
+        """Never another exception, and the message holds nothing of it."""
+        for raw in (
+            b"",
+            b"<html>secret</html>",
+            b'{"choices": [',
+            b"[]",
+            b'"secret"',
+            b"{}",
+            b'{"choices":[],"usage":{"prompt_tokens":1}}',
+            b'{"choices":{}}',
+            b'{"choices":[null]}',
+            b'{"choices":[{"message":null}]}',
+            b'{"choices":[{"message":{"content":5}}]}',
+            b'{"choices":[{"message":{"tool_calls":{"a":1}}}]}',
+            b'{"choices":[{"message":{"tool_calls":["secret"]}}]}',
+            b'{"choices":[{"message":{"content":"secret \xff"}}]}',
+            b'{"choices":[{"message":{},"x":NaN}]}',
+            b'{"choices":[{"message":{},"x":1e999}]}',
+            b'{"choices":' + b"[" * 100_000,
+        ):
+            with self.subTest(raw=raw[:60]), self.assertRaises(Malformed) as caught:
+                from_wire(raw)
+            self.assertNotIn("secret", str(caught.exception))
+
+    def test_an_error_in_a_200_is_an_error(self) -> None:
+        """With its usage; a null error is none."""
+        with self.assertRaises(WireError) as caught:
+            repair({"error": {"message": "overloaded", "code": 502}, "usage": USAGE})
+        self.assertEqual((caught.exception.message, caught.exception.code), ("overloaded", "502"))
+        self.assertEqual(caught.exception.usage, Usage(11, 0, 0, 7, 0))
+        document = answer(self.MESSAGE, "error")
+        document["choices"][0]["error"] = {"message": "cut", "type": "x"}
+        with self.assertRaises(WireError) as caught:
+            repair(document)
+        self.assertEqual((caught.exception.message, caught.exception.usage), ("cut", Usage(11, 0, 0, 7, 0)))
+        self.assertEqual(repair(answer(self.MESSAGE, error=None))[1].finish_reasons, ("stop",))
+
+    def test_random_ids_have_24_characters(self) -> None:
+        """And are not the same twice."""
+        self.assertEqual(len(random_id()), 24)
+        self.assertNotEqual(random_id(), random_id())
+
+
+class UsageTest(unittest.TestCase):
+    """What a provider reports, or nothing."""
+
+    def test_every_class_of_tokens_is_read(self) -> None:
+        """Where OpenAI puts it, where DeepSeek does, and as null."""
+        details = {
+            "prompt_tokens_details": {"cached_tokens": 4, "cache_write_tokens": 2},
+            "completion_tokens_details": {"reasoning_tokens": 3},
+        }
+        hit = {"prompt_cache_hit_tokens": 4}
+        nulls = {"prompt_tokens_details": None, "completion_tokens_details": {"reasoning_tokens": None}}
+        for more, usage in (
+            ({}, Usage(11, 0, 0, 7, 0)),
+            (details, Usage(11, 4, 2, 7, 3)),
+            (hit, Usage(11, 4, 0, 7, 0)),
+            (details | {"prompt_cache_hit_tokens": 9}, Usage(11, 4, 2, 7, 3)),
+            ({"prompt_tokens_details": {"cached_tokens": None}, **hit}, Usage(11, 4, 0, 7, 0)),
+            (nulls, Usage(11, 0, 0, 7, 0)),
+            ({"prompt_tokens_details": []}, Usage(11, 0, 0, 7, 0)),
+            ({"prompt_tokens_details": {"cached_tokens": 99}}, Usage(11, 99, 0, 7, 0)),
+            ({"prompt_tokens": 2**53}, Usage(2**53, 0, 0, 7, 0)),
+        ):
+            with self.subTest(more=more):
+                self.assertEqual(parse_usage({**USAGE, **more}), usage)
+
+    def test_usage_that_makes_no_sense_is_none(self) -> None:
+        """An estimate then stands in; never zero, which would be free."""
+        for value in (
+            None,
+            {},
+            [],
+            "11",
+            USAGE | {"prompt_tokens": 0, "completion_tokens": 0},
+            USAGE | {"prompt_tokens": -1},
+            USAGE | {"prompt_tokens": 2**53 + 1},
+            USAGE | {"completion_tokens": 7.0},
+            USAGE | {"completion_tokens": True},
+            USAGE | {"completion_tokens": None},
+            USAGE | {"prompt_tokens": "11"},
+            {"prompt_tokens": 11},
+            {"completion_tokens": 11},
+            USAGE | {"prompt_tokens_details": {"cached_tokens": "4"}},
+            USAGE | {"completion_tokens_details": {"reasoning_tokens": -4}},
+        ):
+            with self.subTest(value=value):
+                self.assertIsNone(parse_usage(value))
+
+    def test_a_vendors_place_is_the_second_choice(self) -> None:
+        """Groq's copy counts only if there is no other."""
+        vendor = {"x_groq": {"usage": {**USAGE, "prompt_tokens": 99}}}
+        self.assertEqual(usage_of({"usage": USAGE, **vendor}), Usage(11, 0, 0, 7, 0))
+        self.assertEqual(usage_of({"usage": None, **vendor}), Usage(99, 0, 0, 7, 0))
+        self.assertIsNone(usage_of({"x_groq": 5}))
+
+
+class ErrorTest(unittest.TestCase):
+    """What an upstream's failure says."""
+
+    def facts(self, status: int, body: object) -> tuple[str, str, str | None, str | None]:
+        raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+        error = parse_error(status, raw)
+        return error.message, error.type, error.code, error.param
+
+    def test_every_form_of_error_is_understood(self) -> None:
+        """OpenAI's, vLLM's, Gemini's, FastAPI's, Ollama's, a text, and llama.cpp's number for a code."""
+        invalid = "invalid_request_error"
+        whole = {"message": "m", "type": "t", "param": "p", "code": "c"}
+        for status, body, facts in (
+            (400, {"error": whole}, ("m", "t", "c", "p")),
+            (400, {"object": "error", "message": "m", "type": "BadRequestError", "param": None, "code": 400},
+             ("m", "BadRequestError", None, None)),
+            (400, [{"error": {"code": 400, "message": "m", "status": "INVALID_ARGUMENT"}}],
+             ("m", "INVALID_ARGUMENT", None, None)),
+            (422, {"detail": [{"loc": ["body", "foo", 0], "msg": "extra"}, {"loc": ["body", "bar"], "msg": "bad"}]},
+             ("foo.0: extra; bar: bad", invalid, None, "foo.0")),
+            (404, {"detail": "Not Found"}, ("Not Found", invalid, None, None)),
+            (400, {"error": "model is loading"}, ("model is loading", invalid, None, None)),
+            (400, "text", ("text", invalid, None, None)),
+            (500, b"unknown model\n", ("unknown model", "server_error", None, None)),
+            (400, {"error": {"message": "m", "code": 1234}}, ("m", invalid, "1234", None)),
+            (429, {"error": {"message": "m"}}, ("m", "rate_limit_error", None, None)),
+            (400, {"message": "m"}, ("m", invalid, None, None)),
+        ):  # fmt: skip
+            with self.subTest(body=body):
+                self.assertEqual(self.facts(status, body), facts)
+
+    def test_a_body_that_says_nothing_gives_our_words(self) -> None:
+        """HTML, nothing at all, or objects that are no error."""
+        for body in (b"", b"  ", b"<html>secret</html>", [], {}, None, 5, True, [[]], {"error": None}, {"error": {}},
+                     {"error": {"message": {"a": 1}, "code": [], "type": 5}}, {"detail": {"a": 1}}, {"detail": []},
+                     {"detail": ["x"]}, {"message": ""}):  # fmt: skip
+            with self.subTest(body=body):
+                self.assertEqual(self.facts(502, body), ("upstream returned HTTP 502", "server_error", None, None))
+
+    def test_texts_are_capped(self) -> None:
+        """An upstream cannot fill logs through its errors."""
+        long = "x" * 5000
+        for body in ({"error": dict.fromkeys(("message", "type", "code", "param"), long)}, long, long.encode()):
+            self.assertEqual({len(text) for text in self.facts(400, body) if text and text[0] == "x"}, {500})
+
+    def test_any_bytes_give_an_error(self) -> None:
+        """Total: nesting, lone surrogates, junk."""
+        for raw in (b"[" * 100_000, b"\xff\xfe", b"\x00", b'{"error":{"message":"a \\ud83d"}}', b'{"error":1e999}'):
+            self.assertTrue(parse_error(500, raw).message)
+
+    def test_usage_in_an_error_is_read(self) -> None:
+        """A failed call that was counted is not free."""
+        self.assertEqual(
+            parse_error(500, json.dumps({"error": "x", "usage": USAGE}).encode()).usage, Usage(11, 0, 0, 7)
+        )
+        self.assertIsNone(parse_error(500, b"{}").usage)
+
+    def test_a_payload_has_all_four_keys(self) -> None:
+        """Whatever is in them, it is JSON."""
+        self.assertEqual(
+            json.loads(error_payload('say "hi"\n', "t", None, "p")),
+            {"error": {"message": 'say "hi"\n', "type": "t", "param": "p", "code": None}},
+        )
+        self.assertIn(b"\\ud83d", error_payload("\ud83d", "t", "c", None))
