@@ -33,6 +33,7 @@ from gateway.errors import (
 )
 from gateway.gateway import Gateway
 from gateway.http_head import HttpRefusal, RequestHead
+from gateway.rows import Exit
 from gateway.server import Exchange
 from llmkit.money import format_usd
 from llmkit.openai import error_payload
@@ -120,7 +121,9 @@ class Api:
         return None
 
     def _refuse(self, exchange: Exchange, facts: Facts, error: GatewayError) -> None:
-        exchange.respond(error.status, [*_error_headers(error), *fact_headers(facts)], _error_body(error))
+        facts.exit = facts.exit or Exit.REJECTED
+        headers = [*_error_headers(error), *fact_headers(facts, self._clock.now_s())]
+        exchange.respond(error.status, headers, _error_body(error))
 
     # --- chat ---------------------------------------------------------------------------------------------------
 
@@ -129,7 +132,7 @@ class Api:
         principal = gateway.authenticate(key_of(head))
         options = options_of(head)
         raw = exchange.read_body()
-        caller = _HttpCaller(exchange, facts)
+        caller = _HttpCaller(exchange, facts, self._clock)
         context = gateway.context(
             principal,
             raw,
@@ -149,24 +152,20 @@ class Api:
         if answer.cut:
             exchange.abort()
         elif answer.body is not None:
-            exchange.respond(200, [_JSON, *self._timed(facts, context.started_s)], answer.body)
-
-    def _timed(self, facts: Facts, started_s: float) -> Headers:
-        overhead_s = self._clock.now_s() - started_s - facts.upstream_s
-        return [*fact_headers(facts), ("x-gateway-overhead-ms", f"{max(overhead_s, 0) * 1000:.3f}")]
+            exchange.respond(200, [_JSON, *fact_headers(facts, self._clock.now_s())], answer.body)
 
     # --- models -------------------------------------------------------------------------------------------------
 
     def _list_models(self, exchange: Exchange, gateway: Gateway, facts: Facts) -> None:
         principal = gateway.authenticate(key_of(exchange.head))
         models = [_model(name) for name in gateway.visible_models(principal)]
-        _respond_json(exchange, 200, {"object": "list", "data": models}, fact_headers(facts))
+        _respond_json(exchange, 200, {"object": "list", "data": models}, [_request_id(facts)])
 
     def _show_model(self, exchange: Exchange, gateway: Gateway, facts: Facts, name: str) -> None:
         principal = gateway.authenticate(key_of(exchange.head))
         if name not in gateway.visible_models(principal):
             raise ModelNotFound(name[:128])
-        _respond_json(exchange, 200, _model(name), fact_headers(facts))
+        _respond_json(exchange, 200, _model(name), [_request_id(facts)])
 
     # --- operators ----------------------------------------------------------------------------------------------
 
@@ -194,9 +193,10 @@ class Api:
 class _HttpCaller:
     """The Caller of one HTTP exchange; its effects block the connection's thread."""
 
-    def __init__(self, exchange: Exchange, facts: Facts) -> None:
+    def __init__(self, exchange: Exchange, facts: Facts, clock: Clock) -> None:
         self._exchange = exchange
         self._facts = facts
+        self._clock = clock
         self.started = False
 
     @property
@@ -205,7 +205,7 @@ class _HttpCaller:
 
     async def start(self) -> None:
         self.started = True
-        self._exchange.start_stream(200, [*_STREAM, *fact_headers(self._facts)])
+        self._exchange.start_stream(200, [*_STREAM, *fact_headers(self._facts, self._clock.now_s())])
 
     async def send(self, frame: bytes) -> None:
         self._exchange.send(frame)
@@ -274,11 +274,11 @@ def _timeout(value: str | None) -> float | None:
 # --- what a client is told ----------------------------------------------------------------------------------------
 
 
-def fact_headers(facts: Facts) -> Headers:
-    """What is known of the request so far."""
+def fact_headers(facts: Facts, now_s: float) -> Headers:
+    """What is known of the request at monotonic `now_s`."""
     headers = [
-        ("x-request-id", facts.request_id),
-        ("x-gateway-exit", str(facts.exit)),
+        _request_id(facts),
+        ("x-gateway-exit", facts.exit or ""),
         ("x-gateway-cache", facts.cache),
         ("x-gateway-attempts", str(facts.attempts)),
     ]
@@ -290,11 +290,18 @@ def fact_headers(facts: Facts) -> Headers:
         headers.append(("x-gateway-route", ", ".join(facts.hops)))
     if facts.cost_nanousd is not None:
         headers.append(("x-gateway-cost-usd", format_usd(facts.cost_nanousd)))
+    if facts.started_s is not None:
+        overhead_s = max(now_s - facts.started_s - facts.upstream_s, 0)
+        headers.append(("x-gateway-overhead-ms", f"{overhead_s * 1000:.3f}"))
     if facts.rate is not None:
         headers.append(("x-ratelimit-limit-requests", str(facts.rate.limit)))
         headers.append(("x-ratelimit-remaining-requests", str(facts.rate.remaining)))
         headers.append(("x-ratelimit-reset-requests", go_duration(facts.rate.reset_s)))
     return headers
+
+
+def _request_id(facts: Facts) -> tuple[str, str]:
+    return ("x-request-id", facts.request_id)
 
 
 def go_duration(seconds: float) -> str:

@@ -88,10 +88,14 @@ class RateState:
 
 @dataclass(slots=True)
 class Facts:
-    """What is known of a request so far; every answer tells it, errors too."""
+    """What is known of a request so far; every answer tells it, errors too.
+
+    started_s   monotonic instant at which the whole request had arrived; None before
+    upstream_s  seconds spent waiting for upstreams
+    """
 
     request_id: str
-    exit: str = "rejected"
+    exit: str | None = None
     cache: str = "bypass"
     alias: str = ""
     deployment: str | None = None
@@ -101,6 +105,7 @@ class Facts:
     hops: list[str] = field(default_factory=list)
     cost_nanousd: int | None = None
     rate: RateState | None = None
+    started_s: float | None = None
     upstream_s: float = 0.0
 
 

@@ -96,14 +96,14 @@ class Gateway:
         trace_parent: SpanContext | None = None,
     ) -> RequestContext:
         """A request that starts now."""
-        options = options or Options()
-        now_s = self._clock.now_s()
+        options, facts = options or Options(), facts or self.new_facts()
+        facts.started_s = now_s = self._clock.now_s()
         return RequestContext(
             principal=principal,
             raw=raw,
             caller=caller,
             options=options,
-            facts=facts or self.new_facts(),
+            facts=facts,
             started_s=now_s,
             started_ms=self._clock.wall_ms(),
             deadline_s=None if options.timeout_s is None else now_s + options.timeout_s,

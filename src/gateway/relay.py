@@ -69,7 +69,7 @@ class Relay:
             while (payload := await self._next()) is not None and payload != DONE:
                 for out in shaper.feed(payload):
                     if not started:
-                        await self.context.caller.start()
+                        await self._start()
                         started = True
                     await self.context.caller.send(frame(out))
                 self._note(shaper)
@@ -78,8 +78,8 @@ class Relay:
         except (Malformed, WireError) as error:
             self.evidence.reach = Reach.PRODUCED
             self._note(shaper)
-            self._hop("malformed")
             if not started:
+                self._hop("malformed")
                 raise UpstreamError(_UNUSABLE) from error
             return await self._cut("upstream_error", _UNUSABLE)
         except ProviderError as failure:
@@ -92,6 +92,12 @@ class Relay:
         if not shaper.finished:
             return await self._ended_early(started)
         return await self._finish(shaper, started)
+
+    async def _start(self) -> None:
+        """Promise the stream; what its head says is true so far, and the row tells how it ended."""
+        self.context.facts.exit = Exit.ROUTED
+        self._hop("ok")
+        await self.context.caller.start()
 
     async def _next(self) -> bytes | None:
         started_s = self.clock.now_s()
@@ -115,24 +121,23 @@ class Relay:
     async def _failed(self, failure: ProviderError, shaper: ChunkShaper, started: bool) -> Answer:
         verdict = judge(failure, produced=shaper.started)
         self.evidence.reach = verdict.reach
-        self._hop(str(failure.kind))
         if not started:
+            self._hop(str(failure.kind))
             raise verdict.error from failure
         return await self._cut("stream_truncated", "The upstream's stream was cut.")
 
     async def _ended_early(self, started: bool) -> Answer:
         """The transport ended as if all were well, without a finish reason."""
         self.evidence.reach = Reach.PRODUCED
-        self._hop("malformed")
         if not started:
+            self._hop("malformed")
             raise UpstreamError(_UNUSABLE)
         return await self._cut("stream_truncated", "The upstream's stream ended before the answer was finished.")
 
     async def _finish(self, shaper: ChunkShaper, started: bool) -> Answer:
-        self._hop("ok")
-        await self.settlement.close(Ending(Exit.ROUTED, 200))
         if not started:
-            await self.context.caller.start()
+            await self._start()
+        await self.settlement.close(Ending(Exit.ROUTED, 200))
         last = _END
         charge = self.settlement.charge
         if self.wants_usage and charge is not None:

@@ -121,7 +121,6 @@ class Process:
                 self._clock,
                 exempt=HEALTH_PATHS.__contains__,
                 on_error=self._log.error,
-                stamp=lambda: [("x-request-id", gateway.new_facts().request_id)],
             )
             stack.callback(server.close)
             self._catch_signals()

@@ -134,7 +134,8 @@ class Exchange:
     """One request and its one answer. Used by the connection's thread alone.
 
     The answer is either one `respond`, or `start_stream`, any number of `send`, and `finish` or `abort`; RuntimeError
-    for any other order. content-length, transfer-encoding and connection are written here: never pass them.
+    for any other order. content-length, transfer-encoding and connection are written here: never pass them. The
+    connection goes on only if the request body was read before the answer began.
 
     head    the request head
     peer    the client's address, without the port

@@ -129,11 +129,8 @@ class ResponseReader:
 
     def _frame(self, head: ResponseHead, *, http_1_0: bool) -> None:
         """Choose how the body ends (RFC 9112 section 6.3), and whether the connection outlives it."""
-        codings, lengths, options = (
-            head.listed("transfer-encoding"),
-            head.listed("content-length"),
-            head.listed("connection"),
-        )
+        codings, lengths = head.listed("transfer-encoding"), head.listed("content-length")
+        options = head.listed("connection")
         self._persistent = "close" not in options and (not http_1_0 or "keep-alive" in options)
         if codings and (lengths or http_1_0 or codings != ["chunked"]):
             raise BadResponse("a transfer coding that is unknown, or beside a length, or from HTTP/1.0")

@@ -25,7 +25,7 @@ MESSAGE_ALLOWANCE = 16  # tokens per message: role header and delimiters, five i
 TOOLS_ALLOWANCE = 512  # tokens: the text that explains tools to a model; with REQUEST_ALLOWANCE above the 530 of
 # Claude 3 Opus, the longest that a provider documents
 IMAGE_BOUND = 48_169  # tokens: gpt-4o-mini, the largest known: 2,833 and 5,667 for each of at most 8 tiles
-IMAGE_LOW_BOUND = 2_833  # tokens: the same model's flat count at detail "low"
+IMAGE_LOW_BOUND = 16_400  # tokens at detail "low": upstreams that ignore `detail` count their largest own figure
 AUDIO_BYTES_PER_TOKEN = 100  # one token per 100 ms, at the lowest rate of MP3 (8 kbit/s)
 
 NOT_READ = frozenset(

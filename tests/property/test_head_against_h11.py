@@ -102,7 +102,7 @@ def theirs(raw: bytes) -> tuple[h11.Request, bytes]:
 
 
 class AgreementTest(unittest.TestCase):
-    @settings(max_examples=600, deadline=None)
+    @settings(max_examples=400, deadline=None)
     @given(requests())
     def test_what_we_accept_means_the_same_to_h11(self, raw: bytes) -> None:
         """Method, target, version, headers and body are equal."""
@@ -118,7 +118,7 @@ class AgreementTest(unittest.TestCase):
         self.assertEqual(headers, [(bytes(name), bytes(value)) for name, value in request.headers])
         self.assertEqual(body, their_body)
 
-    @settings(max_examples=600, deadline=None)
+    @settings(max_examples=400, deadline=None)
     @given(packets())
     def test_packets_do_not_matter(self, pieces: list[bytes]) -> None:
         """Cut anywhere, a request is read as it is read whole, or refused as it is refused whole."""

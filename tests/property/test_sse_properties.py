@@ -2,6 +2,7 @@
 
 import re
 import unittest
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -42,7 +43,7 @@ def model(stream: bytes) -> list[SSEEvent]:
 def pieces(stream: bytes, cuts: list[int]) -> list[bytes]:
     """The stream in reads that end at the cuts; a cut named twice is an empty read."""
     places = [0, *sorted(cut % (len(stream) + 1) for cut in cuts), len(stream)]
-    return [stream[start:end] for start, end in zip(places, places[1:], strict=False)]
+    return [stream[start:end] for start, end in pairwise(places)]
 
 
 def read(reads: list[bytes], limit: int) -> tuple[list[SSEEvent], bool]:

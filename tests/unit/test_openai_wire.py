@@ -23,6 +23,7 @@ from llmkit.types import Usage
 
 USAGE: dict[str, Any] = {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}
 TEXT = "pong: café ✓ 🚀 done"
+MESSAGE: dict[str, Any] = {"role": "assistant", "content": TEXT, "refusal": None}
 
 
 def wire(
@@ -123,11 +124,9 @@ class RequestTest(unittest.TestCase):
 class AnswerTest(unittest.TestCase):
     """What a client gets, and what is known about it."""
 
-    MESSAGE = {"role": "assistant", "content": TEXT, "refusal": None}
-
     def test_an_answer_in_form_keeps_its_bytes(self) -> None:
         """Spaces, escapes, unknown fields and all."""
-        document = answer(self.MESSAGE, extra={"timings": [1.50]})
+        document = answer(MESSAGE, extra={"timings": [1.50]})
         document["choices"][0]["logprobs"] = None
         raw = json.dumps(document, indent=1).encode()
         completion = from_wire(raw)
@@ -153,10 +152,10 @@ class AnswerTest(unittest.TestCase):
 
     def test_head_of_the_wrong_type_is_replaced(self) -> None:
         """An empty id, a time with a fraction, a number for a name."""
-        fixed, _ = repair(answer(self.MESSAGE, id="", created=1700000000.5, model=7))
+        fixed, _ = repair(answer(MESSAGE, id="", created=1700000000.5, model=7))
         self.assertEqual(fixed["id"], "chatcmpl-" + "n" * 24)
         self.assertEqual((fixed["created"], fixed["model"]), (1700000000, "fallback"))
-        self.assertEqual(repair(answer(self.MESSAGE, created=0.0))[0]["created"], 5)
+        self.assertEqual(repair(answer(MESSAGE, created=0.0))[0]["created"], 5)
 
     def test_finish_reasons_are_the_five_known(self) -> None:
         """Unknown ones are "stop"; one that means a cut answer stays a cut answer."""
@@ -166,7 +165,7 @@ class AnswerTest(unittest.TestCase):
             *((cut, "length") for cut in ("max_tokens", "MAX_TOKENS", "model_length")),
         ):
             with self.subTest(came=came):
-                fixed, completion = repair(answer(self.MESSAGE, came))
+                fixed, completion = repair(answer(MESSAGE, came))
                 self.assertEqual(fixed["choices"][0]["finish_reason"], left)
                 self.assertEqual(completion.finish_reasons, (left,))
 
@@ -224,18 +223,16 @@ class AnswerTest(unittest.TestCase):
     def test_a_total_is_filled_but_not_corrected(self) -> None:
         """What an upstream counts beside prompt and completion is its own."""
         counts = {"prompt_tokens": 1, "completion_tokens": 2}
-        self.assertEqual(repair(answer(self.MESSAGE, usage=counts))[0]["usage"]["total_tokens"], 3)
-        self.assertEqual(
-            repair(answer(self.MESSAGE, usage={**counts, "total_tokens": 9}))[0]["usage"]["total_tokens"], 9
-        )
+        self.assertEqual(repair(answer(MESSAGE, usage=counts))[0]["usage"]["total_tokens"], 3)
+        self.assertEqual(repair(answer(MESSAGE, usage={**counts, "total_tokens": 9}))[0]["usage"]["total_tokens"], 9)
 
     def test_usage_can_be_put_in(self) -> None:
         """An estimate for an upstream that reports none."""
-        raw = with_usage(json.dumps(answer(self.MESSAGE, usage=None)).encode(), Usage(5, 1, 2, 3, 1))
+        raw = with_usage(json.dumps(answer(MESSAGE, usage=None)).encode(), Usage(5, 1, 2, 3, 1))
         document = json.loads(raw)
         self.assertEqual(parse_usage(document["usage"]), Usage(5, 1, 2, 3, 1))
         self.assertEqual(document["usage"]["total_tokens"], 8)
-        self.assertEqual(document["choices"][0]["message"], self.MESSAGE)
+        self.assertEqual(document["choices"][0]["message"], MESSAGE)
 
     def test_what_is_no_answer_is_malformed(self) -> None:
         """Never another exception, and the message holds nothing of it."""
@@ -268,12 +265,12 @@ class AnswerTest(unittest.TestCase):
             repair({"error": {"message": "overloaded", "code": 502}, "usage": USAGE})
         self.assertEqual((caught.exception.message, caught.exception.code), ("overloaded", "502"))
         self.assertEqual(caught.exception.usage, Usage(11, 0, 0, 7, 0))
-        document = answer(self.MESSAGE, "error")
+        document = answer(MESSAGE, "error")
         document["choices"][0]["error"] = {"message": "cut", "type": "x"}
         with self.assertRaises(WireError) as caught:
             repair(document)
         self.assertEqual((caught.exception.message, caught.exception.usage), ("cut", Usage(11, 0, 0, 7, 0)))
-        self.assertEqual(repair(answer(self.MESSAGE, error=None))[1].finish_reasons, ("stop",))
+        self.assertEqual(repair(answer(MESSAGE, error=None))[1].finish_reasons, ("stop",))
 
     def test_random_ids_have_24_characters(self) -> None:
         """And are not the same twice."""
@@ -308,7 +305,7 @@ class UsageTest(unittest.TestCase):
 
     def test_usage_that_makes_no_sense_is_none(self) -> None:
         """An estimate then stands in; never zero, which would be free."""
-        for value in (
+        senseless: tuple[object, ...] = (
             None,
             {},
             [],
@@ -324,7 +321,8 @@ class UsageTest(unittest.TestCase):
             {"completion_tokens": 11},
             USAGE | {"prompt_tokens_details": {"cached_tokens": "4"}},
             USAGE | {"completion_tokens_details": {"reasoning_tokens": -4}},
-        ):
+        )
+        for value in senseless:
             with self.subTest(value=value):
                 self.assertIsNone(parse_usage(value))
 
@@ -369,9 +367,12 @@ class ErrorTest(unittest.TestCase):
 
     def test_a_body_that_says_nothing_gives_our_words(self) -> None:
         """HTML, nothing at all, or objects that are no error."""
-        for body in (b"", b"  ", b"<html>secret</html>", [], {}, None, 5, True, [[]], {"error": None}, {"error": {}},
-                     {"error": {"message": {"a": 1}, "code": [], "type": 5}}, {"detail": {"a": 1}}, {"detail": []},
-                     {"detail": ["x"]}, {"message": ""}):  # fmt: skip
+        silent: tuple[object, ...] = (
+            *(b"", b"  ", b"<html>secret</html>", None, 5, True, [], [[]], {}),
+            *({"error": None}, {"error": {}}, {"error": {"message": {"a": 1}, "code": [], "type": 5}}),
+            *({"detail": {"a": 1}}, {"detail": []}, {"detail": ["x"]}, {"message": ""}),
+        )
+        for body in silent:
             with self.subTest(body=body):
                 self.assertEqual(self.facts(502, body), ("upstream returned HTTP 502", "server_error", None, None))
 

@@ -1,0 +1,55 @@
+# Two commands on a fresh machine with Python 3.11+ and make: `make serve` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help serve test check format lint types contracts clients bench cov clean
+
+help: ## Show the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  %-10s %s\n", $$1, $$2 }'
+
+serve: $(VENV)/.serves ## Run the gateway (ARGS="--port 9000"); without a gateway.toml it is a demo that needs no key
+	$(BIN)/python -m gateway.api $(ARGS)
+
+test: $(VENV)/.develops ## Run every test
+	$(BIN)/python -W error -m unittest
+
+check: $(VENV)/.develops format lint types contracts test ## Everything that must pass
+
+format: $(VENV)/.develops ## Fail if a file is not formatted (ruff format fixes it)
+	$(BIN)/ruff format --check .
+
+lint: $(VENV)/.develops ## Lint
+	$(BIN)/ruff check .
+
+types: $(VENV)/.develops ## mypy, strict
+	$(BIN)/mypy
+
+contracts: $(VENV)/.develops ## Which file may import which
+	$(BIN)/lint-imports --no-cache
+
+clients: $(VENV)/.develops ## Real clients and a real model server against the gateway (needs the drivers beside this checkout)
+	.ci/clients
+
+bench: $(VENV)/.develops ## Measure the gateway's added latency and CPU per request
+	$(BIN)/python -m bench
+
+cov: $(VENV)/.develops ## Branch coverage of the tests
+	$(BIN)/coverage run -m unittest && $(BIN)/coverage report --skip-covered
+
+clean: ## Remove what was installed and built
+	rm -rf $(VENV) build src/*.egg-info .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+
+$(VENV)/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.serves: $(VENV)/bin/python pyproject.toml
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable .
+	touch $@
+
+$(VENV)/.develops: $(VENV)/bin/python pyproject.toml
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $@
