@@ -1,7 +1,7 @@
 """HTTP to domain and back: routes, keys out of headers, facts into headers, errors into bodies.
 
-    POST /v1/chat/completions      a virtual key
-    GET  /v1/models, /v1/models/*  a virtual key
+    POST /v1/chat/completions      a virtual key, as for everything below /v1, known or not
+    GET  /v1/models, /v1/models/*
     GET  /healthz, /readyz         nobody; aliases /health/liveliness, /health/liveness, /health/readiness
     POST /control                  the command line, with the token of the control file
 
@@ -19,7 +19,7 @@ from urllib.parse import unquote
 from gateway.chat import check_tags
 from gateway.clock import Clock
 from gateway.commands import CommandError, Commands
-from gateway.context import Facts, Options
+from gateway.context import Facts, Options, Principal
 from gateway.drive import drive
 from gateway.engines import threads
 from gateway.errors import (
@@ -93,32 +93,44 @@ class Api:
 
     def __call__(self, exchange: Exchange) -> None:
         """Answer one request."""
-        head = exchange.head
-        path = head.path.rstrip("/") or "/"
-        if path in HEALTH_PATHS:
-            return self._answer_health(exchange, HEALTH_PATHS[path])
-        gateway = self.gateway
-        facts = gateway.new_facts()
+        facts = self.gateway.new_facts()
         try:
-            if path == "/control" and self._is_operator(head):
-                return self._control(exchange)
-            if exchange.draining:
-                raise DrainingError
-            if path == "/v1/chat/completions":
-                _allow(head, "POST")
-                return self._chat(exchange, gateway, facts)
-            if path == "/v1/models":
-                _allow(head, "GET", "HEAD")
-                return self._list_models(exchange, gateway, facts)
-            if path.startswith("/v1/models/"):
-                _allow(head, "GET", "HEAD")
-                return self._show_model(exchange, gateway, facts, unquote(head.path.removeprefix("/v1/models/")))
-            raise UnknownUrl(head.method, head.path[:200])
+            self._route(exchange, exchange.head.path.rstrip("/"), facts)
         except HttpRefusal as refusal:
             self._refuse(exchange, facts, InvalidRequest(refusal.message, status=refusal.status, code=refusal.code))
         except GatewayError as error:
             self._refuse(exchange, facts, error)
-        return None
+
+    def _route(self, exchange: Exchange, path: str, facts: Facts) -> None:
+        head = exchange.head
+        if path in HEALTH_PATHS:
+            return self._answer_health(exchange, HEALTH_PATHS[path])
+        if path == "/control" and self._is_operator(head):
+            return self._control(exchange)
+        if exchange.draining:
+            raise DrainingError
+        if path.startswith("/v1/"):
+            return self._route_client(exchange, path, facts, self.gateway)
+        raise UnknownUrl(head.method, head.path[:200])
+
+    def _route_client(self, exchange: Exchange, path: str, facts: Facts, gateway: Gateway) -> None:
+        """What is below /v1: the key is checked before anything else is said, also of a path that does not exist."""
+        head = exchange.head
+        principal = gateway.authenticate(key_of(head))
+        if path == "/v1/chat/completions":
+            _allow(head, "POST")
+            return self._chat(exchange, gateway, facts, principal)
+        if path != "/v1/models" and not path.startswith("/v1/models/"):
+            raise UnknownUrl(head.method, head.path[:200])
+        _allow(head, "GET", "HEAD")
+        visible = gateway.visible_models(principal)
+        if path == "/v1/models":
+            models = {"object": "list", "data": [_model(name) for name in visible]}
+            return _respond_json(exchange, 200, models, [_request_id(facts)])
+        name = unquote(head.path.removeprefix("/v1/models/"))
+        if name not in visible:
+            raise ModelNotFound(name[:128])
+        return _respond_json(exchange, 200, _model(name), [_request_id(facts)])
 
     def _refuse(self, exchange: Exchange, facts: Facts, error: GatewayError) -> None:
         facts.exit = facts.exit or Exit.REJECTED
@@ -127,9 +139,8 @@ class Api:
 
     # --- chat ---------------------------------------------------------------------------------------------------
 
-    def _chat(self, exchange: Exchange, gateway: Gateway, facts: Facts) -> None:
+    def _chat(self, exchange: Exchange, gateway: Gateway, facts: Facts, principal: Principal) -> None:
         head = exchange.head
-        principal = gateway.authenticate(key_of(head))
         options = options_of(head)
         raw = exchange.read_body()
         caller = _HttpCaller(exchange, facts, self._clock)
@@ -154,19 +165,6 @@ class Api:
         elif answer.body is not None:
             exchange.respond(200, [_JSON, *fact_headers(facts, self._clock.now_s())], answer.body)
 
-    # --- models -------------------------------------------------------------------------------------------------
-
-    def _list_models(self, exchange: Exchange, gateway: Gateway, facts: Facts) -> None:
-        principal = gateway.authenticate(key_of(exchange.head))
-        models = [_model(name) for name in gateway.visible_models(principal)]
-        _respond_json(exchange, 200, {"object": "list", "data": models}, [_request_id(facts)])
-
-    def _show_model(self, exchange: Exchange, gateway: Gateway, facts: Facts, name: str) -> None:
-        principal = gateway.authenticate(key_of(exchange.head))
-        if name not in gateway.visible_models(principal):
-            raise ModelNotFound(name[:128])
-        _respond_json(exchange, 200, _model(name), [_request_id(facts)])
-
     # --- operators ----------------------------------------------------------------------------------------------
 
     def _answer_health(self, exchange: Exchange, kind: str) -> None:
@@ -185,7 +183,7 @@ class Api:
         try:
             asked = json.loads(exchange.read_body())
             result = {"result": self._commands.run(asked["command"], asked["arguments"])}
-        except CommandError as error:
+        except (CommandError, KeyError, TypeError, ValueError) as error:
             return _respond_json(exchange, 400, {"error": str(error)}, [])
         return _respond_json(exchange, 200, result, [])
 

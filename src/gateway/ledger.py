@@ -237,9 +237,7 @@ class Ledger:
         async def work(transaction: Transaction) -> Reservation:
             now_ms = self._clock.wall_ms()
             balances = await self._current_balances(transaction, account, now_ms)
-            booked = await transaction.execute(_BOOK, (amount_nanousd, *balances))
-            if booked.rowcount != len(balances):
-                await self._refuse(transaction, balances, amount_nanousd)
+            await self._book(transaction, balances, amount_nanousd)
             hold = await transaction.execute(
                 _OPEN_HOLD,
                 (
@@ -277,10 +275,7 @@ class Ledger:
             )
             if not raised.records:
                 raise AlreadyResolved(reservation.id)
-            balances = raised.records[0]
-            booked = await transaction.execute(_BOOK, (extra_nanousd, *balances))
-            if booked.rowcount != len(balances):
-                await self._refuse(transaction, balances, extra_nanousd)
+            await self._book(transaction, raised.records[0], extra_nanousd)
 
         await self._store.transact(work)
         return replace(reservation, amount_nanousd=reservation.amount_nanousd + extra_nanousd)
@@ -410,6 +405,12 @@ class Ledger:
             "UPDATE levels SET window_number = ?, balance_id = ? WHERE id = ?", (number, opened.last_id, level)
         )
         return opened.last_id
+
+    async def _book(self, transaction: Transaction, balances: Sequence[int], amount: int) -> None:
+        """Hold `amount` at every level, or refuse it."""
+        booked = await transaction.execute(_BOOK, (amount, *balances))
+        if booked.rowcount != len(balances):
+            await self._refuse(transaction, balances, amount)
 
     async def _refuse(self, transaction: Transaction, balances: Sequence[int], amount: int) -> NoReturn:
         """Say which level has no room, and whether waiting for other requests could help."""

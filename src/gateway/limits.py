@@ -1,10 +1,12 @@
 """Token buckets, exact under any number of threads: at most burst + rate x t requests in any interval t.
 
-Kept as the generic cell rate algorithm in integer nanoseconds: one number per bucket, the instant at which it would be
-empty of debt. Time is handed in; nothing here reads a clock.
+Kept as the generic cell rate algorithm in integer nanoseconds: each unit that is out owns a slot of time in which it is
+refilled, one slot after another. So a unit can be given back exactly: the slots behind its own move up by what is left
+of it, and no time refills two units. Time is handed in; nothing here reads a clock.
 """
 
 import threading
+from collections import OrderedDict
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -12,50 +14,72 @@ from gateway.context import RateState
 
 _NS = 1_000_000_000
 
+REMEMBERED = 4096
+"""Units of one bucket that can still be given back: several times what a server has in flight. An older one is kept."""
+
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Whether a unit was taken; if not, `retry_after_s` is when the next one will be there.
-
-    refilled_ns  the monotonic instant at which the unit that was taken will have been refilled
-    """
+    """Whether a unit was taken; if not, `retry_after_s` is when the next one will be there. `unit` names it."""
 
     admitted: bool
     state: RateState
     retry_after_s: float = 0.0
-    refilled_ns: int = 0
+    unit: int = 0
 
 
 class TokenBucket:
-    """`burst` units that refill at `rate_per_s`. `_lock` guards `_debt_until_ns`."""
+    """`burst` units that refill at `rate_per_s`. `_lock` guards all that changes.
+
+    `_refilled_ns` holds, oldest first, the end of the slot of each unit that is out; `_debt_until_ns` is the last end.
+    """
 
     def __init__(self, rate_per_s: Fraction, burst: int) -> None:
         self._interval_ns = -(-_NS * rate_per_s.denominator // rate_per_s.numerator)
         self._depth_ns = self._interval_ns * burst
         self._burst = burst
         self._lock = threading.Lock()
-        self._debt_until_ns = -(1 << 62)
+        self._now_ns = -(1 << 62)
+        self._debt_until_ns = self._now_ns
+        self._units = 0
+        self._refilled_ns: OrderedDict[int, int] = OrderedDict()
 
     def take(self, now_s: float) -> Decision:
         """Take one unit at monotonic `now_s` if one is there."""
-        now_ns = round(now_s * _NS)
         with self._lock:
+            now_ns = self._advance(now_s)
             debt_ns = max(self._debt_until_ns - now_ns, 0)
-            admitted = debt_ns + self._interval_ns <= self._depth_ns
-            if admitted:
-                debt_ns += self._interval_ns
-                self._debt_until_ns = now_ns + debt_ns
-        wait_ns = 0 if admitted else debt_ns + self._interval_ns - self._depth_ns
-        return Decision(admitted, self._state(debt_ns), wait_ns / _NS, now_ns + debt_ns)
+            if debt_ns + self._interval_ns > self._depth_ns:
+                wait_ns = debt_ns + self._interval_ns - self._depth_ns
+                return Decision(False, self._state(debt_ns), wait_ns / _NS)
+            debt_ns += self._interval_ns
+            self._units += 1
+            self._debt_until_ns = self._refilled_ns[self._units] = now_ns + debt_ns
+            if len(self._refilled_ns) > REMEMBERED:
+                self._refilled_ns.popitem(last=False)
+            return Decision(True, self._state(debt_ns), unit=self._units)
 
     def give_back(self, taken: Decision, now_s: float) -> None:
-        """Return the unit of `taken`, whose request was then refused for another reason.
+        """Return the unit of `taken`, whose request was then refused for another reason. The second time is nothing.
 
         Only what time has not refilled by now comes back: more would let a burst pass twice.
         """
-        left_ns = min(max(taken.refilled_ns - round(now_s * _NS), 0), self._interval_ns)
         with self._lock:
+            now_ns = self._advance(now_s)
+            refilled_ns = self._refilled_ns.pop(taken.unit, now_ns)
+            left_ns = min(refilled_ns - now_ns, self._interval_ns)
             self._debt_until_ns -= left_ns
+            for unit in reversed(self._refilled_ns):
+                if unit < taken.unit:
+                    break
+                self._refilled_ns[unit] -= left_ns
+
+    def _advance(self, now_s: float) -> int:
+        """The present; never before an earlier caller's, whose clock was read later. Forgets what is refilled by now."""
+        self._now_ns = max(self._now_ns, round(now_s * _NS))
+        while self._refilled_ns and next(iter(self._refilled_ns.values())) <= self._now_ns:
+            self._refilled_ns.popitem(last=False)
+        return self._now_ns
 
     def _state(self, debt_ns: int) -> RateState:
         return RateState(self._burst, (self._depth_ns - debt_ns) // self._interval_ns, debt_ns / _NS)

@@ -234,6 +234,7 @@ class Pool:
         """A fresh connection, TLS included, within the connect clock. Raises with nothing sent."""
         deadline = Deadline(self._clock() + self._timeouts.connect_s, "connect")
         try:
+            call.check()
             sock = self._dial(call, deadline)
             return sock if self._tls is None else _secure(sock, self._tls, self.base_url.host, call, deadline)
         except _FAILURES as error:

@@ -45,6 +45,11 @@ class Call:
     cancel: Cancel | None
     limit: Deadline
 
+    def check(self) -> None:
+        """Raise ExpiredError if the last deadline is over."""
+        if self.clock() >= self.limit.at_s:
+            raise ExpiredError(self.limit.clock)
+
 
 class Watch:
     """Waits for events of one descriptor, for one call. A cancellation goes before events that came with it."""
@@ -71,8 +76,7 @@ class Watch:
 
     def ready(self, mask: int) -> int:
         """The events that are there now, 0 if none. Raises as wait() does, but for the call's last deadline only."""
-        if self._call.clock() >= self._call.limit.at_s:
-            raise ExpiredError(self._call.limit.clock)
+        self._call.check()
         return self._look(mask, 0)
 
     def _look(self, mask: int, timeout_ms: int) -> int:

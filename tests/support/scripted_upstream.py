@@ -104,6 +104,11 @@ class ScriptedUpstream:
         """The base URL of this server."""
         return f"{'https' if self._tls else 'http'}://127.0.0.1:{self.port}{path}"
 
+    def join(self) -> None:
+        """Wait until every script that was started has ended."""
+        for thread in self._threads:
+            thread.join(_PATIENCE_S)
+
     def close(self) -> None:
         """End every connection and raise the first failure of a script."""
         self._listener.shutdown(socket.SHUT_RDWR)
@@ -112,8 +117,7 @@ class ScriptedUpstream:
         for sock in self._socks:
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
-        for thread in self._threads:
-            thread.join(_PATIENCE_S)
+        self.join()
         if self._faults:
             raise AssertionError("a script failed") from self._faults[0]
 

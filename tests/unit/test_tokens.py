@@ -175,7 +175,7 @@ class MediaBoundTest(unittest.TestCase):
     def test_low_detail_has_its_own_bound(self) -> None:
         """Only the word itself lowers it."""
         full = prompt_bound(_with_part(_image("u")))
-        self.assertEqual(IMAGE_LOW_BOUND, 2_833)
+        self.assertEqual(IMAGE_LOW_BOUND, 16_400)
         low = prompt_bound(_with_part(_image("u", detail="low")))
         self.assertAlmostEqual(low, full - IMAGE_BOUND + IMAGE_LOW_BOUND, delta=20)
         for detail in ("high", "auto", "LOW", None, ["low"]):

@@ -2,6 +2,7 @@
 
 import unittest
 
+from llmkit.resolver import Address
 from llmkit.transport import BaseUrl, Pool, Timeouts
 
 
@@ -114,5 +115,5 @@ class RequestTest(unittest.TestCase):
             with self.subTest(method=method, path=path), self.assertRaises(ValueError):
                 self.pool.request(method, path, [], b"")
 
-    def _no_lookup(self, host: str, port: int) -> list[object]:  # type: ignore[override,unused-ignore]
+    def _no_lookup(self, host: str, port: int) -> list[Address]:
         raise AssertionError("nothing may be sent")
