@@ -76,16 +76,20 @@ def open_books(
     clock = clock or RealClock()
     durability = Durability(config.store.durability) if config else Durability.FULL
     store = SqliteStore(data_dir.ledger, durability=durability, on_error=on_error)
-    ledger = Ledger(store, clock, durability=durability)
-    on_crash = OnCrash(config.store.on_crash) if config else OnCrash.UNRESOLVED
-    orphans = drive(ledger.open(pid=os.getpid(), machine_boot=machine_boot_id(), on_crash=on_crash))
-    keys = KeyRing(store, clock, os.urandom)
-    drive(keys.load())
-    books = Books(store, ledger, keys, Commands(store, ledger, keys, clock), orphans)
-    if not ledger.has_level(Scope.GLOBAL, ""):
-        drive(ledger.set_level(Scope.GLOBAL, "", Window.TOTAL, None))
-    if config is not None:
-        apply_budgets(config, books)
+    try:
+        ledger = Ledger(store, clock, durability=durability)
+        on_crash = OnCrash(config.store.on_crash) if config else OnCrash.UNRESOLVED
+        orphans = drive(ledger.open(pid=os.getpid(), machine_boot=machine_boot_id(), on_crash=on_crash))
+        keys = KeyRing(store, clock, os.urandom)
+        drive(keys.load())
+        books = Books(store, ledger, keys, Commands(store, ledger, keys, clock), orphans)
+        if not ledger.has_level(Scope.GLOBAL, ""):
+            drive(ledger.set_level(Scope.GLOBAL, "", Window.TOTAL, None))
+        if config is not None:
+            apply_budgets(config, books)
+    except BaseException:
+        store.close()
+        raise
     return books
 
 

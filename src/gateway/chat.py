@@ -109,13 +109,11 @@ def _wants_usage(body: Mapping[str, Any]) -> bool:
 
 
 def _has_tools(body: Mapping[str, Any]) -> bool:
-    for name in ("tools", "functions"):
-        value = body.get(name)
+    given = {name: body.get(name) for name in ("tools", "functions")}
+    for name, value in given.items():
         if value is not None and type(value) is not list:
             raise InvalidRequest(f"`{name}` must be an array.", param=name)
-        if value:
-            return True
-    return False
+    return any(given.values())
 
 
 def _refuse_unpriced(body: Mapping[str, Any]) -> None:
@@ -125,9 +123,11 @@ def _refuse_unpriced(body: Mapping[str, Any]) -> None:
         raise InvalidRequest(
             "`service_tier` must be `auto` or `default`: no other tier has a price here.", param="service_tier"
         )
-    modalities = body.get("modalities")
-    if body.get("audio") is not None or (type(modalities) is list and "audio" in modalities):
+    if body.get("audio") is not None:
         raise InvalidRequest("Audio output has no price here.", param="audio")
+    modalities = body.get("modalities")
+    if type(modalities) is list and "audio" in modalities:
+        raise InvalidRequest("Audio output has no price here.", param="modalities")
     if body.get("web_search_options") is not None:
         raise InvalidRequest("Web search has no price here.", param="web_search_options")
 

@@ -12,13 +12,17 @@ from gateway import audit
 from gateway.clock import Clock
 from gateway.drive import drive
 from gateway.errors import StoreUnavailable
-from gateway.keys import InvalidTenant, Key, KeyRing, UnknownKey
+from gateway.keys import InvalidTenant, Key, KeyChanged, KeyRing, UnknownKey
 from gateway.ledger import AlreadyResolved, Ledger, Scope
+from gateway.migrations import MAX_NANOUSD
 from gateway.sqlite_store import SqliteStore
 from gateway.types import Window
 from llmkit.money import format_usd, parse_usd
 
 Arguments = Mapping[str, Any]
+
+_MOST = 1 << 53
+"""Of ids, counts and seconds; in milliseconds it still fits the database."""
 
 
 class CommandError(Exception):
@@ -59,6 +63,8 @@ class Commands:
             return command(arguments)
         except UnknownKey as error:
             raise CommandError(f"there is no key {error}") from error
+        except KeyChanged as error:
+            raise CommandError(f"key {error} was changed by another command at the same time: try again") from error
         except AlreadyResolved as error:
             raise CommandError(f"hold {error} is not open or unresolved") from error
         except StoreUnavailable as error:
@@ -72,6 +78,7 @@ class Commands:
         tenant = _text(arguments, "tenant")
         limit = _usd(arguments, "budget_usd")
         window = _window(arguments)
+        name = _optional_text(arguments, "name")
         lifetime_s = _optional_int(arguments, "expires_in_s")
         drive(self._keys.make_tenant(tenant))
         if not self._ledger.has_level(Scope.TENANT, tenant):
@@ -79,7 +86,7 @@ class Commands:
         key_id = self._keys.new_id()
         drive(self._ledger.set_level(Scope.KEY, key_id, window, limit))
         expires_ms = None if lifetime_s is None else self._clock.wall_ms() + lifetime_s * 1000
-        raw = drive(self._keys.create(key_id, tenant, name=arguments.get("name"), expires_ms=expires_ms))
+        raw = drive(self._keys.create(key_id, tenant, name=name, expires_ms=expires_ms))
         return {"id": key_id, "key": raw, "tenant": tenant}
 
     def _show_key(self, key_id: str) -> dict[str, Any]:
@@ -111,8 +118,8 @@ class Commands:
         return {"ok": report.ok, **asdict(report)}
 
     def _rows(self, arguments: Arguments) -> list[dict[str, Any]]:
-        limit = _optional_int(arguments, "limit")
-        return drive(audit.list_rows(self._store, key_id=arguments.get("key"), limit=limit or audit.MOST_ROWS))
+        key, limit = _optional_text(arguments, "key"), _optional_int(arguments, "limit")
+        return drive(audit.list_rows(self._store, key_id=key, limit=limit or audit.MOST_ROWS))
 
     def _settle(self, arguments: Arguments) -> dict[str, Any]:
         cost = _usd(arguments, "usd")
@@ -129,9 +136,16 @@ class Commands:
 
 
 def _text(arguments: Arguments, name: str) -> str:
-    value = arguments.get(name)
-    if type(value) is not str or not value:
+    value = _optional_text(arguments, name)
+    if not value:
         raise CommandError(f"{name} is missing")
+    return value
+
+
+def _optional_text(arguments: Arguments, name: str) -> str | None:
+    value = arguments.get(name)
+    if value is not None and type(value) is not str:
+        raise CommandError(f"{name} must be text")
     return value
 
 
@@ -144,8 +158,8 @@ def _int(arguments: Arguments, name: str) -> int:
 
 def _optional_int(arguments: Arguments, name: str) -> int | None:
     value = arguments.get(name)
-    if value is not None and (type(value) is not int or value < 1):
-        raise CommandError(f"{name} must be a whole number above 0")
+    if value is not None and (type(value) is not int or not 1 <= value <= _MOST):
+        raise CommandError(f"{name} must be a whole number from 1 to {_MOST}")
     return value
 
 
@@ -154,9 +168,12 @@ def _usd(arguments: Arguments, name: str) -> int | None:
     if value is None:
         return None
     try:
-        return parse_usd(value)
+        amount = parse_usd(value)
     except (ValueError, TypeError) as error:
         raise CommandError(f"{name}: {error}") from error
+    if amount > MAX_NANOUSD:
+        raise CommandError(f"{name}: is above {format_usd(MAX_NANOUSD)} USD, the most that the ledger can hold")
+    return amount
 
 
 def _window(arguments: Arguments) -> Window:

@@ -67,8 +67,12 @@ def demo_config(env: Mapping[str, str], served_models: tuple[str, ...] = ()) -> 
 
 
 def _compatible_models(served: tuple[str, ...]) -> tuple[tuple[str, str, str], ...]:
-    """The first three models of a compatible server as the three tiers; fewer models serve several."""
-    names = served[:3] or ("default",)
+    """The first three models of a compatible server as the three tiers; fewer models serve several.
+
+    A name that no configuration may hold is passed over.
+    """
+    usable = tuple(name for name in served if 1 <= len(name) <= 256 and name.isascii() and name.isprintable())
+    names = usable[:3] or ("default",)
     return tuple(
         (names[min(at, len(names) - 1)], tier, '"free"') for at, tier in enumerate(("cheap", "standard", "strong"))
     )

@@ -10,7 +10,7 @@ from gateway.chat import ChatRequest
 from gateway.clock import Clock
 from gateway.config import Deployment, ProviderConfig
 from gateway.context import RequestContext
-from gateway.errors import AllProvidersFailed, InvalidRequest
+from gateway.errors import AllProvidersFailed, ClientGone, Draining, InvalidRequest
 from gateway.providers import Provider, ProviderAnswer, UpstreamCall
 from gateway.settlement import Evidence, Reach
 from gateway.verdict import judge
@@ -80,9 +80,16 @@ class Dispatcher:
         deployment, facts = attempt.deployment, context.facts
         facts.deployment, facts.provider, facts.tier = deployment.name, deployment.provider, deployment.tier
         facts.attempts += 1
-        call = UpstreamCall(deployment, attempt.wire, request.stream, context.deadline_s, span.context.traceparent())
-        evidence.reach = Reach.UNKNOWN
         started_s = self._clock.now_s()
+        call = UpstreamCall(
+            deployment,
+            attempt.wire,
+            request.stream,
+            deadline_s=context.deadline_s,
+            time_left_s=None if context.deadline_s is None else max(context.deadline_s - started_s, 0),
+            traceparent=span.context.traceparent(),
+        )
+        evidence.reach = Reach.UNKNOWN
         try:
             return await self._providers[deployment.provider].open(call, context.caller)
         except ProviderError as failure:
@@ -91,6 +98,10 @@ class Dispatcher:
             facts.hops.append(f"{deployment.name}={failure.kind}")
             span.fail(str(failure.status or failure.kind))
             raise verdict.error from failure
+        except (ClientGone, Draining) as left:
+            if isinstance(left.__cause__, ProviderError) and not left.__cause__.sent:
+                evidence.reach = Reach.NOT_SENT
+            raise
         finally:
             facts.upstream_s += self._clock.now_s() - started_s
 

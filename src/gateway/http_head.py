@@ -90,8 +90,8 @@ class RequestHead(NamedTuple):
     """One accepted request head; a tuple, since making one is on every request's path (a frozen dataclass costs 4 us).
 
     target            as sent, beginning with "/"; `path` and `query` are its parts before and after the first "?"
-    headers           (lower-case name, value without outer blanks), in the order sent
-    first_values      the first value of each header, by name
+    lines             the header lines as sent, without line ends
+    first_values      the first value of each header, by lower-case name, without outer blanks
     keep_alive        the client allows another request on this connection
     expects_continue  the client waits for `100 Continue` before it sends the body
     """
@@ -101,11 +101,20 @@ class RequestHead(NamedTuple):
     path: str
     query: str
     version: tuple[int, int]
-    headers: tuple[tuple[str, str], ...]
+    lines: tuple[str, ...]
     first_values: Mapping[str, str]
     keep_alive: bool
     expects_continue: bool
     body: Body
+
+    def __repr__(self) -> str:
+        """Without the headers and the query: they hold credentials."""
+        return f"RequestHead({self.method} {self.path})"
+
+    @property
+    def headers(self) -> tuple[tuple[str, str], ...]:
+        """Every (lower-case name, value without outer blanks), in the order sent."""
+        return tuple(map(_split, self.lines))
 
     def get(self, name: str) -> str | None:
         """The first value of a header, by its lower-case name."""
@@ -139,18 +148,14 @@ def parse_head(raw: bytes, limits: HeadLimits) -> RequestHead:
     line = _match_request_line(text, limits)
     method, target, minor = line[1], line[2], int(line[3])
     path, _, query = target.partition("?")
-    headers = _fields(text, line.end(), limits)
-    first = dict(reversed(headers))
-    if len(first) != len(headers):
-        _refuse_repeats([name for name, _ in headers])
-    if not _UNDERSCORED.isdisjoint(first):
-        raise _bad("A header name holds an underscore where it must hold a hyphen.")
+    lines = _field_lines(text, line.end(), limits)
+    first = _first_values(lines)
     _check_host(first.get("host"), minor)
-    keep_alive = _keep_alive(headers, minor) if "connection" in first else minor == 1
+    keep_alive = _keep_alive(lines, minor) if "connection" in first else minor == 1
     expects_continue = _expects_continue(first.get("expect"), minor)
     body = _body(first.get("content-length"), first.get("transfer-encoding"), minor)
     version = (1, minor)
-    return RequestHead(method, target, path, query, version, tuple(headers), first, keep_alive, expects_continue, body)
+    return RequestHead(method, target, path, query, version, tuple(lines), first, keep_alive, expects_continue, body)
 
 
 def is_field_line(line: bytes) -> bool:
@@ -192,22 +197,36 @@ def _match_request_line(text: str, limits: HeadLimits) -> re.Match[str]:
     raise _bad("The first line must be METHOD /target HTTP/1.1, or HTTP/1.0.")
 
 
-def _fields(text: str, start: int, limits: HeadLimits) -> list[tuple[str, str]]:
-    """Every field of the section between `start` and the blank line that ends `text`."""
+def _field_lines(text: str, start: int, limits: HeadLimits) -> list[str]:
+    """The lines of the section between `start` and the blank line that ends `text`; each is NAME:VALUE."""
     if not (text.endswith("\r\n\r\n") and _FIELD_LINES.fullmatch(text, start, len(text) - 2)):
         raise _bad("A header line is not of the form NAME: VALUE, or holds a control character.")
-    lines = text[start:-2].split("\r\n")[:-1]
+    lines = text[start:-2].split("\r\n")
+    lines.pop()
     if len(lines) > limits.fields:
         raise _too_large("The request has too many header fields.")
     if len(text) > limits.line_bytes and max(map(len, lines), default=0) > limits.line_bytes:
         raise _too_large("A header line is too long.")
-    return [(name.lower(), value.strip(" \t")) for name, _, value in [line.partition(":") for line in lines]]
+    return lines
 
 
-def _refuse_repeats(names: list[str]) -> None:
-    for name in _SINGLE_VALUED:
-        if names.count(name) > 1:
+def _split(line: str) -> tuple[str, str]:
+    name, _, value = line.partition(":")
+    return name.lower(), value.strip(" \t")
+
+
+def _first_values(lines: list[str]) -> dict[str, str]:
+    """The first value of each name; refuses a second value where there may be one, and names that hide one."""
+    first: dict[str, str] = {}
+    for line in lines:
+        name, value = _split(line)
+        if name not in first:
+            first[name] = value
+        elif name in _SINGLE_VALUED:
             raise _bad(f"The header {name} may stand only once.")
+    if not _UNDERSCORED.isdisjoint(first):
+        raise _bad("A header name holds an underscore where it must hold a hyphen.")
+    return first
 
 
 def _check_host(host: str | None, minor: int) -> None:
@@ -218,10 +237,9 @@ def _check_host(host: str | None, minor: int) -> None:
         raise _bad("The Host header is not a host name with an optional port.")
 
 
-def _keep_alive(headers: list[tuple[str, str]], minor: int) -> bool:
-    options = {
-        option.strip(" \t").lower() for name, value in headers if name == "connection" for option in value.split(",")
-    }
+def _keep_alive(lines: list[str], minor: int) -> bool:
+    values = [value for name, value in map(_split, lines) if name == "connection"]
+    options = {option.strip(" \t").lower() for option in ",".join(values).split(",")}
     return "close" not in options and (minor == 1 or "keep-alive" in options)
 
 

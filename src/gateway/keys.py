@@ -56,6 +56,10 @@ class UnknownKey(Exception):
     """There is no key with this public id."""
 
 
+class KeyChanged(Exception):
+    """Another command changed the key at the same time; nothing was changed by this one."""
+
+
 class InvalidTenant(ValueError):
     """A tenant's name breaks the rule for names."""
 
@@ -146,34 +150,42 @@ class KeyRing:
         return raw
 
     async def rotate(self, key_id: str) -> str:
-        """Give the key a new secret and return it; the old one stops working at once. Raises UnknownKey."""
+        """Give the key a new secret and return it; the old one stops working at once. Raises UnknownKey, KeyChanged."""
         raw = self._new_secret(key_id)
-        await self._change(replace(self.get(key_id), digest=hash_key(raw)))
+        key = self.get(key_id)
+        await self._replace(key, replace(key, digest=hash_key(raw)))
         return raw
 
     async def set_blocked(self, key_id: str, blocked: bool) -> None:
-        """Refuse the key, or serve it again. Raises UnknownKey."""
-        await self._change(replace(self.get(key_id), blocked=blocked))
+        """Refuse the key, or serve it again. Raises UnknownKey, KeyChanged."""
+        key = self.get(key_id)
+        await self._replace(key, replace(key, blocked=blocked))
 
     async def delete(self, key_id: str) -> None:
-        """Take the key away for good; its rows and balances stay. Raises UnknownKey."""
-        self.get(key_id)
-        deleted_ms = self._clock.wall_ms()
+        """Take the key away for good; its rows and balances stay. Raises UnknownKey, KeyChanged."""
+        await self._replace(self.get(key_id), None)
+
+    async def _replace(self, old: Key, new: Key | None) -> None:
+        """Write `new` (None: deleted) in the place of `old`, if the table still says `old`, and then in the ring.
+
+        So of two commands at once neither undoes the other's work: a key that was blocked or deleted stays so.
+        """
+        kept, deleted_ms = new or old, None if new else self._clock.wall_ms()
 
         async def work(transaction: Transaction) -> None:
-            await transaction.execute("UPDATE keys SET deleted_ms = ? WHERE id = ?", (deleted_ms, key_id))
-
-        await self._store.transact(work)
-        self._keys.pop(key_id, None)
-
-    async def _change(self, key: Key) -> None:
-        async def work(transaction: Transaction) -> None:
-            await transaction.execute(
-                "UPDATE keys SET digest = ?, blocked = ? WHERE id = ?", (key.digest, int(key.blocked), key.id)
+            changed = await transaction.execute(
+                """UPDATE keys SET digest = ?, blocked = ?, deleted_ms = ?
+                    WHERE id = ? AND digest = ? AND blocked = ? AND deleted_ms IS NULL""",
+                (kept.digest, int(kept.blocked), deleted_ms, old.id, old.digest, int(old.blocked)),
             )
+            if not changed.rowcount:
+                raise KeyChanged(old.id)
 
         await self._store.transact(work)
-        self._keys[key.id] = key
+        if new:
+            self._keys[old.id] = new
+        else:
+            self._keys.pop(old.id, None)
 
     def _new_secret(self, key_id: str) -> str:
         secret = base62(int.from_bytes(self._random_bytes(32), "big"), SECRET_CHARS)

@@ -19,7 +19,7 @@ The ledger does not know prices, providers or HTTP.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from gateway import rows
 from gateway.clock import Clock
@@ -134,6 +134,12 @@ _MOVE_OUT = {
 }
 _MOVE_TO_UNRESOLVED = """UPDATE balances SET held_nanousd = held_nanousd - ?1,
     unresolved_nanousd = unresolved_nanousd + ?1 WHERE id IN (?2, ?3, ?4)"""
+
+_ORPHANS = """SELECT id, state,
+        request_id, attempt, boot_id, opened_ms, tenant, key_id, alias, deployment, price_version
+    FROM holds WHERE state IN ('open', 'unresolved')
+        AND (state = 'open' OR NOT EXISTS (SELECT 1 FROM requests WHERE requests.request_id = holds.request_id))
+    ORDER BY id"""
 
 
 class Ledger:
@@ -479,47 +485,26 @@ class Ledger:
         return 1
 
     async def _resolve_orphans(self, transaction: Transaction, boot_id: int, on_crash: OnCrash, now_ms: int) -> int:
-        """Resolve every open hold (their process is dead: we hold its lock) and give each dead request its row."""
-        orphans = await transaction.execute(
-            """SELECT id, request_id, attempt, boot_id, opened_ms, tenant, key_id, alias, deployment, price_version
-                FROM holds WHERE state = 'open' ORDER BY id"""
-        )
-        for (
-            hold_id,
-            request_id,
-            attempt,
-            boot,
-            opened_ms,
-            tenant,
-            key_id,
-            alias,
-            deployment,
-            version,
-        ) in orphans.records:
-            if on_crash is OnCrash.VOID:
-                await self._close(transaction, hold_id, MoneyState.VOID, 0, By.RECOVERY, now_ms)
-            else:
-                await self._part(transaction, hold_id, "crash", now_ms)
-            row = RequestRow(
-                request_id=request_id,
-                boot_id=boot,
-                started_ms=opened_ms,
-                ended_ms=now_ms,
-                tenant=tenant,
-                key_id=key_id,
-                alias=alias,
-                stream=False,
-                exit=Exit.FAILED,
-                status=500,
-                code="process_died",
-                deployment=deployment,
-                attempts=attempt,
-                price_version=version,
-                state=MoneyState(on_crash),
-                duration_ms=max(now_ms - opened_ms, 0),
-            )
-            await rows.append(transaction, row, once=True)
-        return len(orphans.records)
+        """Resolve every open hold (their process is dead: we hold its lock) and give each dead request its row, also
+        those whose hold had been given up before; returns how many holds were open.
+        """
+        orphans = await transaction.execute(_ORPHANS)
+        count = 0
+        for hold_id, state, *facts in orphans.records:
+            if state == "open":
+                count += 1
+                state = await self._resolve_orphan(transaction, hold_id, on_crash, now_ms)
+            await rows.append(transaction, _row_of_the_dead(facts, MoneyState(state), now_ms), once=True)
+        return count
+
+    async def _resolve_orphan(
+        self, transaction: Transaction, hold_id: int, on_crash: OnCrash, now_ms: int
+    ) -> MoneyState:
+        if on_crash is OnCrash.VOID:
+            await self._close(transaction, hold_id, MoneyState.VOID, 0, By.RECOVERY, now_ms)
+            return MoneyState.VOID
+        await self._part(transaction, hold_id, "crash", now_ms)
+        return MoneyState.UNRESOLVED
 
     async def _finish(self, work: Work[None]) -> None:
         """Commit `work` now (`full`) or soon (`normal`); if now fails, keep trying from memory."""
@@ -530,6 +515,29 @@ class Ledger:
             await self._store.transact(work)
         except StoreUnavailable:
             self._store.enqueue(work)
+
+
+def _row_of_the_dead(hold: Sequence[Any], state: MoneyState, now_ms: int) -> RequestRow:
+    """The row of a request that died with its process, as far as its hold knows it."""
+    request_id, attempt, boot_id, opened_ms, tenant, key_id, alias, deployment, price_version = hold
+    return RequestRow(
+        request_id=request_id,
+        boot_id=boot_id,
+        started_ms=opened_ms,
+        ended_ms=now_ms,
+        tenant=tenant,
+        key_id=key_id,
+        alias=alias,
+        stream=False,
+        exit=Exit.FAILED,
+        status=500,
+        code="process_died",
+        deployment=deployment,
+        attempts=attempt,
+        price_version=price_version,
+        state=state,
+        duration_ms=max(now_ms - opened_ms, 0),
+    )
 
 
 def _exceeded(scope: Scope, kind: Window, number: int, limit: int, gone: int, amount: int) -> BudgetExceeded:

@@ -75,7 +75,7 @@ class TokenBucket:
                 self._refilled_ns[unit] -= left_ns
 
     def _advance(self, now_s: float) -> int:
-        """The present; never before an earlier caller's, whose clock was read later. Forgets what is refilled by now."""
+        """The present, as the latest caller's clock has it. Forgets the units that are refilled by now."""
         self._now_ns = max(self._now_ns, round(now_s * _NS))
         while self._refilled_ns and next(iter(self._refilled_ns.values())) <= self._now_ns:
             self._refilled_ns.popitem(last=False)

@@ -14,6 +14,8 @@ from typing import TextIO
 from gateway.clock import Clock
 
 _MAX_CHARS = 2000
+_CUT_CHARS = 900
+"""Of JSON, which written as text within JSON takes at most two characters for each."""
 _LINES_PER_S = 50
 _FRAMES = 8
 
@@ -30,8 +32,11 @@ class OpLog:
         self.dropped = 0
 
     def event(self, event: str, **facts: object) -> None:
-        """Write one line; never raises."""
-        line = json.dumps({"at_ms": self._clock.wall_ms(), "event": event, **facts}, default=str)[:_MAX_CHARS]
+        """Write one line; never raises. One that would be too long holds the beginning of its JSON as a text."""
+        head = {"at_ms": self._clock.wall_ms(), "event": event}
+        line = json.dumps(head | facts, default=str)
+        if len(line) > _MAX_CHARS:
+            line = json.dumps(head | {"cut": line[:_CUT_CHARS]})
         with self._lock:
             second = int(self._clock.now_s())
             if second != self._second:

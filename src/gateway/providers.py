@@ -16,6 +16,7 @@ from gateway.context import Caller
 from gateway.types import Secret
 from llmkit.client import OpenAICompatClient, UpstreamAnswer
 from llmkit.errors import ProviderError, ProviderErrorKind
+from llmkit.openai import parse_usage, usage_object
 from llmkit.sse import DONE
 from llmkit.tokens import approx_tokens, messages_tokens
 from llmkit.types import Usage
@@ -23,12 +24,16 @@ from llmkit.types import Usage
 
 @dataclass(frozen=True, slots=True)
 class UpstreamCall:
-    """One attempt: the wire body for one deployment. `deadline_s` is the request's monotonic deadline, if any."""
+    """One attempt: the wire body for one deployment.
+
+    deadline_s   the request's monotonic deadline, None for none; time_left_s  how far off it is, >= 0
+    """
 
     deployment: Deployment
     body: bytes
     stream: bool
     deadline_s: float | None = None
+    time_left_s: float | None = None
     traceparent: str | None = None
 
 
@@ -110,6 +115,9 @@ class _LiveAnswer:
         self._answer.close()
 
 
+_JUNK = b'{"id": "chatcmpl-fake", "choi'
+
+
 @dataclass(slots=True)
 class FakeCall:
     """What a fake was asked, and what it would bill for it by now."""
@@ -144,13 +152,15 @@ class FakeProvider:
         with self._lock:
             entry = self._next()
             self.calls.append(record)
+        if call.time_left_s is not None and entry.latency_s >= call.time_left_s:
+            await caller.pause(call.time_left_s)
+            raise _timed_out("client")
         await caller.pause(entry.latency_s)
         if entry.timeout:
-            raise ProviderError(
-                ProviderErrorKind.TIMEOUT, "no answer in time", sent=True, first_byte_seen=False, clock="ttft"
-            )
+            raise _timed_out("ttft")
         if entry.status is not None:
-            raise _status_error(entry)
+            record.billed = parse_usage(entry.usage)
+            raise _status_error(entry, record.billed)
         return _FakeAnswer(_Reply(entry, record), caller)
 
     def _next(self) -> ScriptEntry:
@@ -159,7 +169,11 @@ class FakeProvider:
         return self._script[at]
 
 
-def _status_error(entry: ScriptEntry) -> ProviderError:
+def _timed_out(clock: str) -> ProviderError:
+    return ProviderError(ProviderErrorKind.TIMEOUT, "no answer in time", sent=True, first_byte_seen=False, clock=clock)
+
+
+def _status_error(entry: ScriptEntry, usage: Usage | None) -> ProviderError:
     status = entry.status or 500
     kinds = {429: ProviderErrorKind.RATE_LIMIT, 408: ProviderErrorKind.SERVER}
     kinds |= dict.fromkeys((401, 402, 403), ProviderErrorKind.AUTH)
@@ -173,6 +187,7 @@ def _status_error(entry: ScriptEntry) -> ProviderError:
         first_byte_seen=True,
         status=status,
         retry_after_s=entry.retry_after,
+        usage=usage,
     )
 
 
@@ -198,9 +213,10 @@ class _Reply:
         return "stop" if len(self.words) == len(_words(self.entry.text or "")) else "length"
 
     def usage(self, words: int) -> Usage:
-        """What is billed once `words` words are out: one token each, or what the script says."""
-        if isinstance(self.entry.usage, Mapping):
-            return _scripted_usage(self.entry.usage)
+        """What is billed once `words` words are out: what the script says if that makes sense, else one token each."""
+        scripted = parse_usage(self.entry.usage)
+        if scripted is not None:
+            return scripted
         extra = approx_tokens(json.dumps(self.entry.tool_calls)) if self.entry.tool_calls else 0
         extra += len(_words(self.entry.reasoning or ""))
         return Usage(prompt_tokens=messages_tokens(self.record.body["messages"]), completion_tokens=words + extra)
@@ -208,11 +224,9 @@ class _Reply:
     def reported(self) -> dict[str, Any] | None:
         if self.entry.usage == "missing":
             return None
-        return (
-            dict(self.entry.usage)
-            if isinstance(self.entry.usage, Mapping)
-            else _usage_object(self.usage(len(self.words)))
-        )
+        if isinstance(self.entry.usage, Mapping):
+            return dict(self.entry.usage)
+        return usage_object(self.usage(len(self.words)))
 
     def completion(self) -> bytes:
         message: dict[str, Any] = {"role": "assistant", "content": "".join(self.words), "refusal": None}
@@ -223,15 +237,21 @@ class _Reply:
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": self.finish_reason}
         return _json(self._head("chat.completion") | {"choices": [choice], "usage": self.reported()})
 
-    def events(self) -> Iterable[tuple[int, bytes]]:
-        """Payloads of the stream, each with the number of words that are out once it was sent."""
+    def events(self) -> Iterable[tuple[int, bytes | None]]:
+        """Payloads of the stream, each with the number of words that are out once it was sent; None is the cut."""
+        if self.entry.malformed:
+            yield 0, _JUNK
+            return
         yield 0, self._chunk({"role": "assistant", "content": ""})
         if self.entry.reasoning is not None:
             yield 0, self._chunk({"reasoning_content": self.entry.reasoning})
-        for count, word in enumerate(self.words, 1):
-            yield count, self._chunk({"content": word})
-        for index, call in enumerate(self.entry.tool_calls or ()):
-            yield len(self.words), self._chunk({"tool_calls": [{"index": index, **call}]})
+        deltas: list[dict[str, Any]] = [{"content": word} for word in self.words]
+        deltas += [{"tool_calls": [{"index": index, **call}]} for index, call in enumerate(self.entry.tool_calls or ())]
+        for count, delta in enumerate(deltas[: self.entry.cut_after], 1):
+            yield min(count, len(self.words)), self._chunk(delta)
+        if self.entry.cut_after is not None:
+            yield len(self.words[: self.entry.cut_after + 1]), None
+            return
         yield len(self.words), self._chunk({}, self.finish_reason)
         reported = self.reported()
         if reported is not None and (self.record.body.get("stream_options") or {}).get("include_usage"):
@@ -253,29 +273,25 @@ class _FakeAnswer:
         self._reply = reply
         self._caller = caller
         self._events = iter(reply.events())
-        self._content_sent = 0
 
     async def whole(self) -> bytes:
         entry = self._reply.entry
         self._bill(len(self._reply.words))
         await self._caller.pause(0)
         if entry.malformed:
-            return b'{"id": "chatcmpl-fake", "choi'
+            return _JUNK
         if entry.cut_after is not None:
             raise _cut()
         return self._reply.completion()
 
     async def next_event(self) -> bytes | None:
-        entry = self._reply.entry
         await self._caller.pause(0)
-        if entry.malformed:
-            self._bill(0)
-            return b'{"id": "chatcmpl-fake", "choi'
-        sent, payload = next(self._events, (0, None))
-        if payload is None:
+        event = next(self._events, None)
+        if event is None:
             return None
-        self._bill(sent)
-        if entry.cut_after is not None and sent > entry.cut_after:
+        words, payload = event
+        self._bill(words)
+        if payload is None:
             raise _cut()
         return payload
 
@@ -287,33 +303,14 @@ class _FakeAnswer:
 
 
 def _cut() -> ProviderError:
-    return ProviderError(ProviderErrorKind.SERVER, "the connection was cut", sent=True, first_byte_seen=True)
+    return ProviderError(
+        ProviderErrorKind.MALFORMED, "the connection was cut", sent=True, first_byte_seen=True, status=200
+    )
 
 
 def _words(text: str) -> list[str]:
     """The text in pieces of a word and the space after it; joined they are the text again."""
     return [piece + " " for piece in text.split(" ")[:-1]] + [piece for piece in text.split(" ")[-1:] if piece]
-
-
-def _usage_object(usage: Usage) -> dict[str, Any]:
-    return {
-        "prompt_tokens": usage.prompt_tokens,
-        "completion_tokens": usage.completion_tokens,
-        "total_tokens": usage.total_tokens,
-        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
-        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
-    }
-
-
-def _scripted_usage(usage: Mapping[str, Any]) -> Usage:
-    prompt, completion = usage.get("prompt_tokens_details") or {}, usage.get("completion_tokens_details") or {}
-    return Usage(
-        prompt_tokens=usage.get("prompt_tokens", 0),
-        cached_tokens=prompt.get("cached_tokens", 0),
-        cache_write_tokens=prompt.get("cache_write_tokens", 0),
-        completion_tokens=usage.get("completion_tokens", 0),
-        reasoning_tokens=completion.get("reasoning_tokens", 0),
-    )
 
 
 def _json(value: object) -> bytes:

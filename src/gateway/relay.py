@@ -67,13 +67,14 @@ class Relay:
         started = False
         try:
             while (payload := await self._next()) is not None and payload != DONE:
-                for out in shaper.feed(payload):
+                shaped = shaper.feed(payload)
+                self._note(shaper)
+                for out in shaped:
                     if not started:
                         await self._start()
                         started = True
                     await self.context.caller.send(frame(out))
-                self._note(shaper)
-                if self._passes_cap():
+                if self._passes_cap() and not shaper.finished:
                     return await self._cut("stream_truncated", "The upstream passed the output cap.")
         except (Malformed, WireError) as error:
             self.evidence.reach = Reach.PRODUCED

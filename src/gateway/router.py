@@ -56,8 +56,9 @@ def _texts(messages: object) -> Iterator[str]:
         if isinstance(content, str):
             yield content
         for part in content if isinstance(content, list) else ():
-            if isinstance(part, dict) and isinstance(part.get("text"), str):
-                yield part["text"]
+            text = part.get("text") if isinstance(part, dict) else part
+            if isinstance(text, str):
+                yield text
 
 
 class Catalog:

@@ -90,7 +90,7 @@ class FrontLimits:
 
 
 class Phase(IntEnum):
-    """The stages of a server's life, in order."""
+    """The stages of a server's life, in order; only the first is false."""
 
     SERVING = 0
     ANNOUNCING = 1  # serves as before, and closes each connection after its answer
@@ -130,6 +130,9 @@ class _Stage(Enum):
     ENDED = 3
 
 
+_UNANSWERED, _HELD, _STREAMING, _ENDED = _Stage  # a look-up in an Enum is slow, and these are on every write's path
+
+
 class Exchange:
     """One request and its one answer. Used by the connection's thread alone.
 
@@ -150,7 +153,7 @@ class Exchange:
         self.cancel = connection.watch
         self._connection = connection
         self._body = b"" if isinstance(head.body, NoBody) else None
-        self._stage = _Stage.UNANSWERED
+        self._stage = _UNANSWERED
         self._chunked = head.version == (1, 1)
         self._held = b""
         self._keep = False
@@ -158,7 +161,7 @@ class Exchange:
     @property
     def closing(self) -> bool:
         """Whether the connection closes after this answer whatever it is: the client or the process wants to end."""
-        return not self.head.keep_alive or self._connection.server.phase >= Phase.ANNOUNCING
+        return not self.head.keep_alive or bool(self._connection.server.phase)
 
     @property
     def draining(self) -> bool:
@@ -168,7 +171,7 @@ class Exchange:
     @property
     def ended(self) -> bool:
         """Whether the answer was completed or given up."""
-        return self._stage is _Stage.ENDED
+        return self._stage is _ENDED
 
     @property
     def keep(self) -> bool:
@@ -194,12 +197,12 @@ class Exchange:
         body     left out for HEAD, 204 and 304
         Raises ClientGone if the client does not take it.
         """
-        self._expect_stage(_Stage.UNANSWERED)
+        self._expect_stage(_UNANSWERED)
         framing = "" if status in _WITHOUT_BODY else f"content-length: {len(body)}\r\n"
         answer = self._answer_head(status, headers, framing, delimited=True)
         if self.head.method != "HEAD" and framing:
             answer += body
-        self._stage = _Stage.ENDED
+        self._stage = _ENDED
         self._connection.write(answer)
 
     def start_stream(self, status: int, headers: Headers) -> None:
@@ -207,37 +210,37 @@ class Exchange:
 
         Raises ValueError for a control character in `headers`. Chunked for HTTP/1.1; for 1.0 the end is the close.
         """
-        self._expect_stage(_Stage.UNANSWERED)
+        self._expect_stage(_UNANSWERED)
         framing = "transfer-encoding: chunked\r\n" if self._chunked else ""
         self._held = self._answer_head(status, headers, framing, delimited=self._chunked)
-        self._stage = _Stage.HELD
+        self._stage = _HELD
 
     def send(self, data: bytes) -> None:
         """Send the next piece of a stream in one write; nothing for no bytes. Raises ClientGone."""
-        self._expect_stage(_Stage.HELD, _Stage.STREAMING)
+        self._expect_stage(_HELD, _STREAMING)
         if data:
             self._emit(self._framed(data))
 
     def finish(self, last: bytes = b"") -> None:
         """End a stream as complete; `last` leaves in the same write as the end. Raises ClientGone."""
-        self._expect_stage(_Stage.HELD, _Stage.STREAMING)
+        self._expect_stage(_HELD, _STREAMING)
         end = _LAST_CHUNK if self._chunked and self.head.method != "HEAD" else b""
         self._emit((self._framed(last) if last else b"") + end)
-        self._stage = _Stage.ENDED
+        self._stage = _ENDED
 
     def abort(self) -> None:
         """End without completing the answer: the connection closes, and the client sees that something is missing.
 
         What has been sent still arrives, except over HTTP/1.0, where only a reset shows that a stream was cut.
         """
-        if self._stage is _Stage.STREAMING and not self._chunked:
+        if self._stage is _STREAMING and not self._chunked:
             self._connection.reset_on_close()
-        self._stage = _Stage.ENDED
+        self._stage = _ENDED
         self._keep = False
 
     def fail(self, error: BaseException) -> None:
         """Called by the server: end by an error of the function handed in, and answer it if nothing was sent yet."""
-        sent = self._stage in (_Stage.STREAMING, _Stage.ENDED)
+        sent = self._stage in (_STREAMING, _ENDED)
         self.abort()
         if isinstance(error, ClientGone):
             self._connection.gone = True
@@ -260,7 +263,7 @@ class Exchange:
         return b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data
 
     def _emit(self, data: bytes) -> None:
-        self._stage = _Stage.STREAMING
+        self._stage = _STREAMING
         if self._held:
             data, self._held = self._held + data, b""
         self._connection.write(data)

@@ -8,7 +8,8 @@ What became of an upstream call is kept as Evidence while it happens. How a hold
     sent, and nothing is known                                             unresolved
 
 An estimate is a bound, not a guess: prompt bytes and produced bytes bound their tokens, so what an upstream bills for
-what we saw is never above it. close() may be called on every way out; only the first call does anything.
+what we saw is never above it. Of a whole answer that was cut, junk or not waited for nothing was seen, but all of it may
+have been written: its bound is the cap. close() may be called on every way out; only the first call does anything.
 """
 
 from dataclasses import dataclass, replace
@@ -39,7 +40,7 @@ class Evidence:
     prompt_bound   tokens: upper bound of the prompt
     output_bound   tokens: all choices' caps together, as sent
     deltas         content deltas that were seen; a token each at least
-    output_bytes   bytes of what the model was seen to write; they bound its tokens
+    output_bytes   bytes of what the model was seen to write; they bound its tokens; None: no readable answer was seen
     """
 
     prompt_bound: int
@@ -47,7 +48,7 @@ class Evidence:
     reach: Reach = Reach.NOT_SENT
     usage: Usage | None = None
     deltas: int = 0
-    output_bytes: int = 0
+    output_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ class Ending:
     code: str | None = None
 
 
-def assess(evidence: Evidence, price: PriceEntry) -> Charge:
+def assess(evidence: Evidence, price: PriceEntry, *, streamed: bool) -> Charge:
     """The cost of what is known: reported usage where it makes sense, the bound of what was seen elsewhere."""
     reported = evidence.usage
     if reported is not None and price.price.cost_nanousd(reported) > MAX_NANOUSD:
@@ -76,13 +77,15 @@ def assess(evidence: Evidence, price: PriceEntry) -> Charge:
     usage = reported or Usage()
     if not usage.prompt_tokens:
         usage = replace(usage, prompt_tokens=evidence.prompt_bound)
-    if not usage.completion_tokens and evidence.output_bytes:
-        usage = replace(usage, completion_tokens=_output_estimate(evidence))
+    if not usage.completion_tokens and (reported is None or evidence.output_bytes):
+        usage = replace(usage, completion_tokens=_output_estimate(evidence, streamed))
     return Charge(price.price.cost_nanousd(usage), usage, usage != reported)
 
 
-def _output_estimate(evidence: Evidence) -> int:
+def _output_estimate(evidence: Evidence, streamed: bool) -> int:
     """Bytes bound tokens, and so does the cap, unless the upstream was seen to pass it."""
+    if evidence.output_bytes is None:
+        return 0 if streamed else evidence.output_bound
     return max(min(evidence.output_bytes, evidence.output_bound), evidence.deltas)
 
 
@@ -125,7 +128,7 @@ class Settlement:
         row = replace(row, price_version=self.price.version)
         reach = self.evidence.reach
         if self.evidence.usage is not None or reach is Reach.PRODUCED or self._left_after_sending(ending):
-            self.charge = assess(self.evidence, self.price)
+            self.charge = assess(self.evidence, self.price, streamed=self.context.streams)
             facts.cost_nanousd = self.charge.cost_nanousd
             row = row.with_usage(self.charge.usage, estimated=self.charge.estimated)
             await self.ledger.settle(self.reservation, self.charge.cost_nanousd, row)

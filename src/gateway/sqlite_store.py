@@ -13,6 +13,7 @@ connection belongs to the leader. `_queue` is a deque touched by its atomic ends
 """
 
 import contextlib
+import os
 import queue
 import sqlite3
 import threading
@@ -41,6 +42,12 @@ RETRY_AFTER_S = 0.25
 """Pause between commits of queued work while the disk refuses them."""
 
 
+_FAULTS_OF_WORK = frozenset(
+    (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_TOOBIG)
+)
+"""Errors of a statement, which come again however healthy the disk is. All others are the storage's."""
+
+
 class StoreRefused(Exception):
     """The database file cannot be used: the reason is a sentence for the operator."""
 
@@ -48,36 +55,69 @@ class StoreRefused(Exception):
 def connect_writer(path: Path, durability: Durability) -> sqlite3.Connection:
     """Open, check and migrate the ledger at `path`, creating it if there is no such file.
 
-    Raises StoreRefused for a file that is not a ledger, is damaged, or is newer than this program.
+    Raises StoreRefused for a file that is not a ledger, is damaged, cannot be written or is newer than this program;
+    it was not changed then.
     """
-    if path.exists() and path.stat().st_size == 0:
-        raise StoreRefused(f"{path} is empty: a ledger is never that; restore it or move it away")
     try:
-        connection = _open(path)
+        if not path.exists():
+            _create(path)
+        return _connect(path, durability)
+    except sqlite3.Error as error:
+        raise StoreRefused(f"{path} cannot be used: {error}") from error
+
+
+def _create(path: Path) -> None:
+    """Make an empty ledger, whole or not at all: a process that dies on the way leaves only a draft behind."""
+    if path.with_name(path.name + "-wal").exists():
+        raise StoreRefused(f"{path} is gone but its write-ahead log is there: restore it or move the log away")
+    draft = path.with_name(path.name + ".new")
+    draft.unlink(missing_ok=True)
+    with contextlib.closing(_open(draft)) as connection:
+        connection.execute("PRAGMA journal_mode = MEMORY").fetchall()
+        migrate(connection)
+    draft.rename(path)
+
+
+def _connect(path: Path, durability: Durability) -> sqlite3.Connection:
+    if path.stat().st_size == 0:
+        raise StoreRefused(f"{path} is empty: a ledger is never that; restore it or move it away")
+    if not os.access(path, os.W_OK):
+        raise StoreRefused(f"{path} cannot be written by this user")
+    connection = _open(path)
+    try:
+        _check_identity(connection, path)
         connection.execute("PRAGMA journal_mode = WAL").fetchall()
         connection.execute(f"PRAGMA synchronous = {'FULL' if durability is Durability.FULL else 'NORMAL'}")
         connection.execute("PRAGMA foreign_keys = ON")
         migrate(connection)
-    except sqlite3.Error as error:
-        raise StoreRefused(f"{path} cannot be used: {error}") from error
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 
-def migrate(connection: sqlite3.Connection) -> None:
-    """Bring the schema to this program's version, one transaction per step. Raises StoreRefused."""
-    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
-    application = int(connection.execute("PRAGMA application_id").fetchone()[0])
-    if version and application != APPLICATION_ID:
-        raise StoreRefused("the database belongs to another program")
+def _check_identity(connection: sqlite3.Connection, path: Path) -> None:
+    """Raise StoreRefused unless the database is a ledger that this program knows. Changes nothing."""
+    if _pragma(connection, "application_id") != APPLICATION_ID:
+        raise StoreRefused(f"{path} belongs to another program")
+    version = _pragma(connection, "user_version")
     if version > len(MIGRATIONS):
-        raise StoreRefused(f"the ledger has schema {version}, this program knows {len(MIGRATIONS)}: use a newer one")
-    for step in range(version, len(MIGRATIONS)):
+        raise StoreRefused(f"{path} has schema {version}, this program knows {len(MIGRATIONS)}: use a newer one")
+
+
+def migrate(connection: sqlite3.Connection) -> None:
+    """Bring the schema to this program's version, one transaction per step."""
+    for step in range(_pragma(connection, "user_version"), len(MIGRATIONS)):
         connection.execute("BEGIN IMMEDIATE")
         for statement in MIGRATIONS[step]:
             connection.execute(statement)
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {step + 1}")
         connection.execute("COMMIT")
+
+
+def _pragma(connection: sqlite3.Connection, name: str) -> int:
+    return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
 
 
 def _open(path: Path) -> sqlite3.Connection:
@@ -167,18 +207,18 @@ class SqliteStore:
         self._wake.put(False)
         self._flusher.join()
         with contextlib.suppress(StoreUnavailable):
-            self.flush()
-        with self._mutex:
-            self._closed = True
+            self._transact(_nothing, last=True)
         with self._read_lock:
             self._reader.close()
         self._writer.close()
 
-    def _transact(self, work: Work[T]) -> T:
+    def _transact(self, work: Work[T], *, last: bool = False) -> T:
+        """Lead, or wait for a leader. After the `last` ticket none is taken, so nobody uses the connection after it."""
         ticket = _Ticket(work)
         with self._mutex:
             if self._closed:
                 raise StoreUnavailable
+            self._closed = last
             self._waiting.append(ticket)
             leads = not self._leading
             self._leading = True
@@ -248,22 +288,22 @@ class SqliteStore:
     def _run_queued(self, work: Work[object]) -> None:
         try:
             self._guarded(work)
-        except (sqlite3.OperationalError, sqlite3.DatabaseError) as error:
-            if not isinstance(error, sqlite3.IntegrityError):
+        except Exception as error:
+            if not self._is_isolated(error):
                 raise
-            self._on_error(error)
-        except Exception as error:  # noqa: BLE001 - whatever broke in one piece of work must not stop its neighbours
             self._on_error(error)
 
     def _run_ticket(self, ticket: _Ticket[Any]) -> None:
         try:
             ticket.result = self._guarded(ticket.work)
-        except sqlite3.IntegrityError as error:
+        except Exception as error:
+            if not self._is_isolated(error):
+                raise
             ticket.error = error
-        except sqlite3.Error:
-            raise
-        except Exception as error:  # noqa: BLE001 - it goes to the one that brought the work
-            ticket.error = error
+
+    def _is_isolated(self, error: Exception) -> bool:
+        """Whether `error` concerns one piece of work alone: the transaction of its neighbours is still there."""
+        return self._writer.in_transaction and _is_fault_of_work(error)
 
     def _guarded(self, work: Work[T]) -> T:
         """Run `work` so that, if it raises, nothing of it is left in the transaction."""
@@ -279,8 +319,8 @@ class SqliteStore:
         return result
 
     def flush(self) -> None:
-        """Commit what is queued now. Raises StoreUnavailable."""
-        if self._queue:
+        """Return once all that was queued before is committed. Raises StoreUnavailable."""
+        if self._queue or self._leading:
             self._transact(_nothing)
 
     def _flush_forever(self) -> None:
@@ -297,6 +337,13 @@ class SqliteStore:
         except StoreUnavailable:
             return False
         return True
+
+
+def _is_fault_of_work(error: Exception) -> bool:
+    if not isinstance(error, sqlite3.Error):
+        return True
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+    return code & 0xFF in _FAULTS_OF_WORK
 
 
 async def _started(work: Work[T], transaction: Transaction) -> T:

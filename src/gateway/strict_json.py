@@ -7,6 +7,7 @@ double, nesting deeper than MAX_DEPTH, lone surrogates. Each is read differently
 import json
 import math
 import re
+from collections import Counter
 from typing import Any
 
 MAX_DEPTH = 100
@@ -88,8 +89,8 @@ class _Reader:
     def object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         value = dict(pairs)
         if len(value) != len(pairs):
-            keys = [key for key, _ in pairs]
-            twice = next(key for key in value if keys.count(key) > 1)
+            counts = Counter(key for key, _ in pairs)
+            twice = next(key for key, count in counts.items() if count > 1)
             value[twice] = self._refuse(f"the key {json.dumps(twice[:64])} stands twice in one object")
         return value
 

@@ -23,7 +23,8 @@ from llmkit.errors import ProviderError, ProviderErrorKind
 
 _CLIENT_FAULTS = {400: 400, 413: 413, 422: 400}
 _CODE = re.compile(r"[a-z][a-z0-9_]{0,63}", re.ASCII)
-_SECRET = re.compile(r"(?i)\b(?:sk|key|bearer|token)[-_ ][\w.~+/=-]{8,}")
+_SECRET = re.compile(r"(?i)\b(?:sk[-_]|(?:(?:key|token)[-_]|bearer\s+)(?=\S*\d))[\w.~+/=-]{8,}")
+"""A credential has a prefix, and a digit somewhere; "the API key provided" and "bearer authentication" have none."""
 _RETRY_AFTER_S = 1.0
 
 

@@ -11,7 +11,7 @@ import math
 import ssl
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC
 from email.utils import parsedate_to_datetime
@@ -102,9 +102,10 @@ class OpenAICompatClient:
             except (WireError, Malformed) as error:
                 raise _unusable(error) from error
 
-    def stream(self, body: Mapping[str, object]) -> Iterator[dict[str, Any]]:
+    def stream(self, body: Mapping[str, object]) -> Generator[dict[str, Any], None, None]:
         """The chunks of a chat completion as they come, in the form of the OpenAI API; usage last, if it was asked for.
 
+        Nothing is sent before the first is asked for; closing it early closes the connection.
         Raises ProviderError, also when the stream ends before every choice has its finish reason.
         """
         options = body.get("stream_options")
@@ -165,13 +166,7 @@ class UpstreamAnswer:
         while not self._events:
             if self._ended:
                 return None
-            data = self._read()
-            try:
-                events = self._sse.end() if data is None else self._sse.feed(data)
-            except EventTooLarge as error:
-                self.refuse(str(error))
-            self._events.extend(event.data for event in events)
-            self._began = self._began or bool(events)
+            self._read_events()
         return self._events.popleft()
 
     def close(self) -> None:
@@ -188,6 +183,16 @@ class UpstreamAnswer:
             first_byte_seen=True,
             status=self._exchange.head.status,
         )
+
+    def _read_events(self) -> None:
+        try:
+            self._sse.feed(b"")  # a refusal that waited for the events before it, instead of a read that may block
+            data = self._read()
+            events = self._sse.end() if data is None else self._sse.feed(data)
+        except EventTooLarge as error:
+            self.refuse(str(error))
+        self._events.extend(event.data for event in events)
+        self._began = self._began or bool(events)
 
     def _refuse_size(self) -> NoReturn:
         self.refuse(f"longer than {self._limit} bytes")

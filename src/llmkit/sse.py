@@ -30,7 +30,7 @@ class SSEEvent(NamedTuple):
 class SSEReader:
     """Collects reads into events.
 
-    max_event_bytes  bound of one event: all its lines, one byte for the end of each; > 0
+    max_event_bytes  bound of one event: all its lines with the blank one, one byte for the end of each; > 0
     """
 
     def __init__(self, max_event_bytes: int) -> None:
@@ -81,15 +81,14 @@ class SSEReader:
     def _take(self, lines: list[bytes]) -> list[SSEEvent]:
         events = []
         for line in lines:
+            self._size += len(line) + 1
+            if self._size > self._limit:
+                break
             if not line:
                 if self._data:
                     events.append(SSEEvent(b"\n".join(self._data), self._event))
                 self._forget()
-                continue
-            self._size += len(line) + 1
-            if self._size > self._limit:
-                break
-            if line.startswith(b"data: "):
+            elif line.startswith(b"data: "):
                 self._data.append(line[6:])
             else:
                 self._field(line)

@@ -4,7 +4,7 @@ import re
 import unittest
 from itertools import pairwise
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmkit.sse import EventTooLarge, SSEEvent, SSEReader, frame
@@ -20,6 +20,7 @@ STREAMS = st.builds(
     LINES,
 )
 UNBOUNDED = 1 << 30
+UNTIMED = settings(deadline=None)
 
 
 def model(stream: bytes) -> list[SSEEvent]:
@@ -62,11 +63,13 @@ def read(reads: list[bytes], limit: int) -> tuple[list[SSEEvent], bool]:
 class SSEProperties(unittest.TestCase):
     """True of every stream and of every way to cut it."""
 
+    @UNTIMED
     @given(STREAMS)
     def test_a_whole_stream_gives_the_events_of_the_model(self, stream: bytes) -> None:
         """Line ends mixed, fields of every kind, with and without an end."""
         self.assertEqual(read([stream], UNBOUNDED), (model(stream), False))
 
+    @UNTIMED
     @given(STREAMS, st.lists(st.integers(0, 400), max_size=12), st.integers(1, 120))
     def test_reads_do_not_matter(self, stream: bytes, cuts: list[int], limit: int) -> None:
         """Whole, cut anywhere or byte by byte: the same events, and the same one is too large."""
@@ -74,6 +77,7 @@ class SSEProperties(unittest.TestCase):
         self.assertEqual(read(pieces(stream, cuts), limit), whole)
         self.assertEqual(read([stream[at : at + 1] for at in range(len(stream))], limit), whole)
 
+    @UNTIMED
     @given(STREAMS, st.integers(1, 60))
     def test_memory_has_the_bound_of_an_event(self, stream: bytes, limit: int) -> None:
         """What the reader keeps between reads, blank data lines with their line ends included, is within the limit."""
@@ -86,6 +90,7 @@ class SSEProperties(unittest.TestCase):
                 return
             self.assertLessEqual(kept_bytes(reader), limit)
 
+    @UNTIMED
     @given(st.lists(VALUES), st.lists(st.integers(0, 400), max_size=12))
     def test_what_was_framed_is_read(self, payloads: list[bytes], cuts: list[int]) -> None:
         """Every payload once, in order, byte for byte."""

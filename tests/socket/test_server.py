@@ -65,12 +65,14 @@ class Client:
 
     def head(self) -> tuple[int, dict[str, str]]:
         """Status and headers of the next answer."""
-        status = int(self._file.readline().split()[1])
+        version, status, _ = self._file.readline().split(b" ", 2)
+        if version != b"HTTP/1.1":
+            raise AssertionError(f"not the beginning of an answer: {version!r}")
         headers = {}
         while (line := self._file.readline()) != b"\r\n":
             name, _, value = line.decode("latin-1").partition(":")
             headers[name] = value.strip()
-        return status, headers
+        return int(status), headers
 
     def chunk(self) -> bytes | None:
         """The next chunk; None at the last one."""
@@ -104,6 +106,13 @@ class RecordingSocket(socket.socket):
         return super().send(data, flags)
 
 
+class ShortSocket(socket.socket):
+    """A socket that takes one byte less than it is given."""
+
+    def send(self, data: Any, flags: int = 0) -> int:
+        return super().send(data[:-1], flags)
+
+
 class RecordingServer(FrontServer):
     """A server whose writes can be counted."""
 
@@ -116,6 +125,14 @@ class RecordingServer(FrontServer):
         recording = RecordingSocket(fileno=accepted.detach())
         recording.writes = self.writes
         return recording, address
+
+
+class ShortServer(FrontServer):
+    """A server whose writes are taken in part, as when a stalled client's time is over."""
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        accepted, address = super().get_request()
+        return ShortSocket(fileno=accepted.detach()), address
 
 
 class FrontCase(unittest.TestCase):
@@ -148,6 +165,15 @@ class FrontCase(unittest.TestCase):
         """What the server reports next."""
         self.assertTrue(self.told.acquire(timeout=PATIENCE_S), "the server reported nothing")
         return self.errors.pop(0)
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for what another thread is about to do."""
+        pause = threading.Event()
+        for _ in range(round(PATIENCE_S * 1000)):
+            if condition():
+                return
+            pause.wait(0.001)
+        raise AssertionError("it did not happen")
 
     def assert_refused(self, answer: Answer, status: int, code: str) -> None:
         """A JSON error that also announces the close."""
@@ -422,7 +448,7 @@ class AnswerTest(FrontCase):
 
     def test_an_answer_without_content_has_no_length(self) -> None:
         """204 and 304 end with their head, and the connection goes on."""
-        client = self.connect(self.serve(lambda exchange: exchange.respond(204, [], b"")))
+        client = self.connect(self.serve(lambda exchange: exchange.respond(204, [], b"none")))
         client.send(GET + GET)
         for _ in range(2):
             answer = client.answer()
@@ -434,6 +460,13 @@ class AnswerTest(FrontCase):
         client.send(GET[:-2] + b"Connection: close\r\n\r\n" + GET)
         self.assertEqual(client.answer().headers["connection"], "close")
         self.assertEqual(client.rest(), b"")
+
+    @mock.patch("gateway.server._LINGER_S", 1000)
+    def test_the_end_of_the_last_answer_is_said_at_once(self) -> None:
+        """The client is not kept waiting while the server reads on."""
+        client = self.connect(self.serve(echo))
+        client.send(GET[:-2] + b"Connection: close\r\n\r\n")
+        self.assertTrue(client.rest().endswith(b"/hello "))
 
     def test_http_1_0_closes_unless_asked(self) -> None:
         """Keep-alive is said to a client that asked for it; a stream is as long as the connection."""
@@ -645,6 +678,12 @@ class ClientGoneTest(FrontCase):
             client.send(GET)
             self.assertIsInstance(self.next_error(), ClientGone)
 
+    def test_a_write_taken_in_part_is_no_write(self) -> None:
+        """The answer would be cut, so the client counts as gone."""
+        client = self.connect(self.serve(echo, kind=ShortServer))
+        client.send(GET)
+        self.assertIsInstance(self.next_error(), ClientGone)
+
     def test_a_large_answer_arrives_whole(self) -> None:
         """More than one write's worth."""
         body = bytes(range(256)) * 20_000
@@ -655,13 +694,15 @@ class ClientGoneTest(FrontCase):
 
 class LimitTest(FrontCase):
     def test_a_connection_too_many_is_turned_away(self) -> None:
-        """503 with a hint, even for a client that has sent its request; there is room again when another leaves."""
+        """503 with a hint, no reset for a client that is sending, and room again when another leaves."""
         server = self.serve(echo, FrontLimits(max_connections=1))
         first = self.connect(server)
         first.send(GET)
         first.answer()
         second = self.connect(server)
-        second.send(GET)
+        self.assertTrue(select.select([second.sock], [], [], PATIENCE_S)[0])
+        for _ in range(3):
+            second.send(GET)
         answer = second.answer()
         self.assert_refused(answer, 503, "overloaded")
         self.assertEqual(answer.headers["retry-after"], "1")
@@ -790,6 +831,7 @@ class DrainTest(FrontCase):
         server.stop_admitting()
         self.assertEqual([served.rest(), fresh.rest()], [b"", b""])
         late = self.connect(server)
+        self.until(lambda: any(connection.parked for connection in server._snapshot()))
         late.send(GET)
         answer = late.answer()
         self.assertEqual((answer.headers["connection"], answer.body), ("close", b"True"))

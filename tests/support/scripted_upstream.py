@@ -37,19 +37,21 @@ class Peer:
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
-        self._received = b""
+        self._received = bytearray()
 
     def request(self) -> Request:
         """Read one whole request."""
         while b"\r\n\r\n" not in self._received:
             self._more()
-        head, _, self._received = self._received.partition(b"\r\n\r\n")
-        line, *lines = head.decode("latin-1").split("\r\n")
+        end = self._received.index(b"\r\n\r\n")
+        line, *lines = self._received[:end].decode("latin-1").split("\r\n")
+        del self._received[: end + 4]
         headers = [(name.lower(), value.strip()) for name, _, value in (text.partition(":") for text in lines)]
         length = int(dict(headers).get("content-length", "0"))
         while len(self._received) < length:
             self._more()
-        body, self._received = self._received[:length], self._received[length:]
+        body = bytes(self._received[:length])
+        del self._received[:length]
         return Request(line, headers, body)
 
     def send(self, *pieces: bytes) -> None:

@@ -62,7 +62,9 @@ def settle_story(story: Coroutine[Any, Any, T]) -> T:
 class SimWorld:
     """One simulated process after another over one ledger file.
 
+    config       TOML, or what was loaded from it
     ledger_type  a Ledger, or a broken twin of it
+    on_commit    is called after every commit
     """
 
     def __init__(
@@ -70,16 +72,17 @@ class SimWorld:
         folder: Path,
         *,
         seed: int = 0,
-        config: str = CONFIG,
+        config: str | Config = CONFIG,
         durability: Durability = Durability.FULL,
         ledger_type: type[Ledger] = Ledger,
         providers: Mapping[str, Provider] | None = None,
         crash_at: int | None = None,
         leave_chance: float = 0.0,
+        on_commit: Callable[[], None] = lambda: None,
     ) -> None:
         self.folder = folder
         self.seed = seed
-        self.config: Config = load(config, {})
+        self.config = load(config, {}) if isinstance(config, str) else config
         self.durability = durability
         self.ledger_type = ledger_type
         self.clock = FakeClock()
@@ -89,6 +92,7 @@ class SimWorld:
         }
         self.providers |= dict(providers or {})
         self.errors: list[BaseException] = []
+        self._on_commit = on_commit
         self._random = random.Random(seed)
         self.boot()
         self.scheduler = Scheduler(
@@ -104,7 +108,7 @@ class SimWorld:
 
     def boot(self) -> None:
         """Start a process over the file as it is."""
-        self.store = SimStore(self.folder / "ledger.db", on_error=self.errors.append)
+        self.store = SimStore(self.folder / "ledger.db", on_error=self.errors.append, on_commit=self._on_commit)
         self.ledger = self.ledger_type(self.store, self.clock, durability=self.durability)
         settle_story(self.ledger.open(pid=1, machine_boot="sim", on_crash=OnCrash(self.config.store.on_crash)))
         self.keys = KeyRing(self.store, self.clock, self._random.randbytes)

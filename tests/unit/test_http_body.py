@@ -26,6 +26,8 @@ MALFORMED: list[tuple[str, bytes]] = [
     ("a bare LF behind the content", b"2\r\nab\n0\r\n\r\n"),
     ("a bare CR behind the content", b"2\r\nab\r0\r\n\r\n"),
     ("no CRLF behind the content", b"2\r\nab0\r\n\r\n"),
+    ("two other bytes behind the content", b"2\r\nabxx0\r\n\r\n"),
+    ("a CR and another byte behind the content", b"2\r\nab\rx0\r\n\r\n"),
     ("a bare LF at the end", b"0\r\n\n"),
     ("a trailer without a colon", b"0\r\ngarbage\r\n\r\n"),
     ("a trailer with a space before the colon", b"0\r\nX : y\r\n\r\n"),

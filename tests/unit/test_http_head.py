@@ -215,6 +215,11 @@ class HonestHeadTest(unittest.TestCase):
         self.assertEqual(head.get_all("x-gateway-tags"), ("a", "b"))
         self.assertEqual(head.get_all("x-none"), ())
 
+    def test_a_printed_head_shows_no_credential(self) -> None:
+        """Neither a header nor a query reaches a log by accident."""
+        head = read(post(b"Authorization: Bearer secret").replace(b" HTTP", b"?key=secret HTTP", 1))
+        self.assertEqual(repr(head), "RequestHead(POST /v1/chat/completions)")
+
     def test_two_kinds_of_key_may_stand_side_by_side(self) -> None:
         """Whether they agree is not a question of framing."""
         head = read(post(b"Authorization: Bearer a", b"x-api-key: a", b"api-key: a"))
@@ -304,9 +309,16 @@ class HeadEndTest(unittest.TestCase):
         for seen in range(len(raw)):
             self.assertEqual(find_head_end(raw, LIMITS, seen), len(raw))
 
+    def test_what_cannot_become_a_head_is_not_waited_for(self) -> None:
+        """A stray CR or LF is refused when the byte that makes it stray comes, wherever the packets are cut."""
+        for raw in (GET + b"X: a\rb", GET + b"X: a\n", GET + b"\r\r"):
+            for seen in range(len(raw)):
+                with self.assertRaises(HttpRefusal):
+                    find_head_end(raw, LIMITS, seen)
+
     def test_a_head_without_its_blank_line_is_no_head(self) -> None:
         """The parser refuses what find_head_end would not have delimited."""
-        for raw in (GET, GET + b"\r\nX: y\r\n\r\n", b""):
+        for raw in (GET, GET + b"ab", GET + b"\r\nX: y\r\n\r\n", b""):
             with self.assertRaises(HttpRefusal):
                 parse_head(raw, LIMITS)
 

@@ -84,9 +84,9 @@ class BoundTest(unittest.TestCase):
 
     def test_an_event_may_be_as_large_as_the_bound(self) -> None:
         """Its lines count with one byte for the end of each."""
-        self.assertEqual(data_of(b"data: abc\n\n", limit=10), [b"abc"])
+        self.assertEqual(data_of(b"data: abc\n\n", limit=11), [b"abc"])
         with self.assertRaises(EventTooLarge):
-            read(b"data: abcd\n\n", limit=10)
+            read(b"data: abcd\n\n", limit=11)
 
     def test_a_line_without_end_is_refused(self) -> None:
         """Before its end came."""

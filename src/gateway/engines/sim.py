@@ -154,15 +154,26 @@ class _SimTransaction:
 
 
 class SimStore:
-    """A Store in one SQLite file for one simulated process. detach() is its death."""
+    """A Store in one SQLite file for one simulated process. detach() is its death.
 
-    def __init__(self, path: Path, *, on_error: Callable[[BaseException], None] = lambda error: None) -> None:
+    on_error   is told of queued work that raised
+    on_commit  is called after every commit, before anything else can happen
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        on_error: Callable[[BaseException], None] = lambda error: None,
+        on_commit: Callable[[], None] = lambda: None,
+    ) -> None:
         self._writer = connect_writer(path, Durability.NORMAL)
         self._writer.execute("PRAGMA synchronous = OFF")
         self._reader = sqlite3.connect(path, isolation_level=None)
         self._transaction: Transaction = _SimTransaction(self)
         self._queue: deque[Work[object]] = deque()
         self._on_error = on_error
+        self._on_commit = on_commit
         self._busy = False
         self._detached = False
 
@@ -187,6 +198,7 @@ class SimStore:
             raise
         finally:
             self._busy = False
+        self._on_commit()
         if refusals:
             raise refusals[0]
         return result  # type: ignore[return-value]

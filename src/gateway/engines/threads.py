@@ -4,6 +4,8 @@ For users of the library, who have no socket for the gateway to watch. The one e
 stream iterator: its send() suspends to the consumer, who is the engine then.
 """
 
+import contextlib
+import functools
 import queue
 import select
 import threading
@@ -140,22 +142,24 @@ class Reaper:
     """Ends the stories of streams that were forgotten. take() puts onto a lock-free queue: a finaliser may call it."""
 
     def __init__(self) -> None:
-        self._stories: queue.SimpleQueue[Coroutine[Any, Any, Any] | None] = queue.SimpleQueue()
+        self._stories: queue.SimpleQueue[Coroutine[Any, Any, Any]] = queue.SimpleQueue()
         threading.Thread(target=self._run, name="story-reaper", daemon=True).start()
 
     def take(self, story: Coroutine[Any, Any, Any]) -> None:
         self._stories.put(story)
 
     def _run(self) -> None:
-        while (story := self._stories.get()) is not None:
-            end_as_gone(story)
+        while True:
+            with contextlib.suppress(Exception):  # a story tells its own errors; the next one must be ended too
+                end_as_gone(self._stories.get())
 
 
 class ThreadsEngine:
-    """Runs stories on the calling thread."""
+    """Runs stories on the calling thread. The reaper is started for the first stream: a front needs none."""
 
-    def __init__(self) -> None:
-        self._reaper = Reaper()
+    @functools.cached_property
+    def _reaper(self) -> Reaper:
+        return Reaper()
 
     def run(self, story: Story[T]) -> T:
         return drive(story(_DirectCaller()))

@@ -1,0 +1,1 @@
+"""Measurements. They measure and never judge; tests assert behaviour."""

@@ -1,0 +1,366 @@
+"""Any sequence of what can happen to a ledger, against dictionaries; and twins that the same sequences must catch."""
+
+import contextlib
+import sqlite3
+import unittest
+from collections import Counter
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    multiple,
+    rule,
+    run_state_machine_as_test,
+)
+
+from gateway.errors import BudgetExceeded, BudgetReserved
+from gateway.ledger import AlreadyResolved, Ledger, LevelState, OnCrash, Policy, Reservation, Scope
+from gateway.store import Durability
+from gateway.types import Window
+from gateway.windows import window_number
+from tests.support import twins
+from tests.support.books import Book, ledger_folder, purpose, row
+
+
+class Level(NamedTuple):
+    """A level of the model: the same name with another window is another level."""
+
+    scope: Scope
+    name: str
+    window: Window
+
+
+Place = tuple[Level, int]
+"""A level in one of its windows."""
+
+
+@dataclass(slots=True)
+class Hold:
+    """A hold of the model. `told` says that a call of the ledger was given its row, `rowed` that the row is there."""
+
+    reservation: Reservation
+    at: Sequence[Place]
+    amount: int
+    opened_s: float
+    state: str = "open"
+    cost: int = 0
+    unresolved_ms: int = 0
+    told: bool = False
+    rowed: bool = False
+
+
+class Model:
+    """The money of every level in every window, in dictionaries."""
+
+    def __init__(self) -> None:
+        self.limits: dict[Level, int | None] = {}
+        self.reached: dict[Level, int] = {}
+        self.money: dict[Place, Counter[str]] = {}
+
+    def reserve(self, levels: Sequence[Level], amount: int, wall_ms: int) -> Sequence[Place]:
+        """Take `amount` in the windows of now, or of the latest that was reached."""
+        at = [(level, max(window_number(level.window, wall_ms), self.reached.get(level, -1))) for level in levels]
+        self.take(at, amount)
+        self.reached.update(at)
+        return at
+
+    def take(self, at: Sequence[Place], amount: int) -> None:
+        """Hold `amount` at every place or at none."""
+        for refusal, parts in ((BudgetExceeded, "spent unresolved"), (BudgetReserved, "spent unresolved open")):
+            for level, number in at:
+                money, limit = self.money.get((level, number), Counter()), self.limits[level]
+                if limit is not None and sum(money[part] for part in parts.split()) + amount > limit:
+                    raise refusal("no room")
+        for place in at:
+            self.money.setdefault(place, Counter())["open"] += amount
+
+    def move(self, hold: Hold, state: str, cost: int = 0) -> bool:
+        """Take a hold to `state`, once; False if that way is closed."""
+        if hold.state not in ("open",) + ("unresolved",) * (state != "unresolved"):
+            return False
+        for place in hold.at:
+            self.money[place][hold.state] -= hold.amount
+            self.money[place]["unresolved"] += hold.amount if state == "unresolved" else 0
+            self.money[place]["spent"] += cost
+            self.money[place]["overage"] += max(cost - hold.amount, 0)
+        hold.state, hold.cost = state, cost
+        return True
+
+
+KEYS = st.sampled_from(("key1", "key2"))
+NAMES = ((Scope.KEY, "key1"), (Scope.KEY, "key2"), (Scope.TENANT, "acme"), (Scope.GLOBAL, ""))
+LIMITS = st.sampled_from((None, 1000, 300, 150, 100, 0))
+AMOUNTS = st.sampled_from((50, 100, 1, 0))
+NO_AMOUNTS = st.sampled_from((-1, -50, True, 1.5))
+DAY_S = 86_400
+
+
+class LedgerMachine(RuleBasedStateMachine):
+    """What requests, operators, clocks and crashes may do, in any order, one at a time."""
+
+    ledger_type: type[Ledger] = Ledger
+    holds: Bundle[Hold] = Bundle("holds")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stack = contextlib.ExitStack()
+        self.model = Model()
+        self.active: dict[tuple[Scope, str], Level] = {}
+        self.all: list[Hold] = []
+        self.queued: list[Callable[[], object]] = []
+
+    @initialize(durability=st.sampled_from(Durability), limits=st.tuples(LIMITS, LIMITS, LIMITS, LIMITS))
+    def begin(self, durability: Durability, limits: tuple[int | None, ...]) -> None:
+        """Two keys of one tenant."""
+        folder = self.stack.enter_context(ledger_folder())
+        self.durability = durability
+        self.book = Book(folder, ledger_type=self.ledger_type, durability=durability)
+        windows = (Window.TOTAL, Window.WEEK, Window.DAY, Window.MONTH)
+        for name, window, limit in zip(NAMES, windows, limits, strict=True):
+            self.set_level(name, window, limit)
+
+    def teardown(self) -> None:
+        if hasattr(self, "book"):
+            self.book.close()
+        self.stack.close()
+
+    # --- what happens ---------------------------------------------------------------------------------------------
+
+    @rule(name=st.sampled_from(NAMES), window=st.sampled_from(Window), limit=LIMITS)
+    def set_level(self, name: tuple[Scope, str], window: Window, limit: int | None) -> None:
+        """An operator gives a level another limit, or another window."""
+        self.apply_queued()
+        self.book.run(self.book.ledger.set_level(*name, window, limit))
+        level = self.active[name] = Level(*name, window)
+        self.model.limits[level] = limit
+
+    @rule(target=holds, key=KEYS, amount=AMOUNTS)
+    def reserve(self, key: str, amount: int) -> Any:
+        """A request begins, or is refused for the right reason."""
+        self.apply_queued()
+        levels = [self.active[name] for name in ((Scope.KEY, key), (Scope.TENANT, "acme"), (Scope.GLOBAL, ""))]
+        real = self.reserved(key, amount)
+        try:
+            at = self.model.reserve(levels, amount, self.book.clock.wall_ms())
+        except (BudgetExceeded, BudgetReserved) as refusal:
+            assert type(real) is type(refusal), (real, refusal)
+            return multiple()
+        assert isinstance(real, Reservation), real
+        self.all.append(Hold(real, at, amount, self.book.clock.now_s()))
+        return self.all[-1]
+
+    @rule(hold=holds, amount=NO_AMOUNTS)
+    def give_no_amount(self, hold: Hold, amount: Any) -> None:
+        """It is refused wherever it comes, before anything is done."""
+        assert isinstance(self.reserved("key1", amount), ValueError)
+        assert isinstance(self.ends(self.book.ledger.top_up(hold.reservation, amount)), ValueError)
+        assert isinstance(self.ends(self.book.ledger.settle(hold.reservation, amount)), ValueError)
+        assert isinstance(self.ends(self.book.ledger.resolve_by_admin(hold.reservation.id, amount)), ValueError)
+
+    @rule(hold=holds, extra=AMOUNTS)
+    def top_up(self, hold: Hold, extra: int) -> None:
+        """An open hold is raised in its own windows, or nothing happens."""
+        self.apply_queued()
+        real = self.ends(self.book.ledger.top_up(hold.reservation, extra))
+        if hold.state != "open":
+            assert isinstance(real, AlreadyResolved), real
+            return
+        try:
+            self.model.take(hold.at, extra)
+        except (BudgetExceeded, BudgetReserved) as refusal:
+            assert type(real) is type(refusal), (real, refusal)
+            return
+        assert isinstance(real, Reservation), real
+        hold.reservation, hold.amount = real, hold.amount + extra
+
+    @rule(hold=holds, cost=st.sampled_from((30, 50, 100, 250, 0)))
+    def settle(self, hold: Hold, cost: int) -> None:
+        """In time, late, again, or after somebody else decided; below, at or above the hold."""
+        story = self.book.ledger.settle(hold.reservation, cost, self.row_of(hold))
+        self.finish(hold, story, lambda: self.model.move(hold, "settled", cost))
+
+    @rule(hold=holds, voids=st.booleans())
+    def end_without_cost(self, hold: Hold, voids: bool) -> None:
+        """The call was proven to be unbilled, or nobody knows."""
+        ledger, wall_ms = self.book.ledger, self.book.clock.wall_ms()
+        if voids:
+            story = ledger.void(hold.reservation, self.row_of(hold))
+            self.finish(hold, story, lambda: self.model.move(hold, "void"))
+        else:
+            story = ledger.leave_unresolved(hold.reservation, "test", self.row_of(hold))
+            self.finish(hold, story, lambda: self.give_up(hold, wall_ms))
+
+    @rule(hold=holds, cost=st.none() | AMOUNTS)
+    def decide(self, hold: Hold, cost: int | None) -> None:
+        """An admin settles or voids."""
+        self.apply_queued()
+        real = self.ends(self.book.ledger.resolve_by_admin(hold.reservation.id, cost))
+        moved = self.model.move(hold, "void" if cost is None else "settled", cost or 0)
+        assert real is None if moved else isinstance(real, AlreadyResolved), real
+
+    @rule(ttl_s=st.sampled_from((0, 100)), after_s=st.sampled_from((0, 100, DAY_S)), policy=st.sampled_from(Policy))
+    def sweep(self, ttl_s: int, after_s: int, policy: Policy) -> None:
+        """Time gives holds up, and the policy ends what has long been unresolved."""
+        self.apply_queued()
+        now_s, wall_ms = self.book.clock.now_s(), self.book.clock.wall_ms()
+        swept = self.book.run(self.book.ledger.sweep(hold_ttl_s=ttl_s, unresolved_after_s=after_s, policy=policy))
+        stale = [hold for hold in self.all if now_s - hold.opened_s > ttl_s and self.give_up(hold, wall_ms)]
+        old = [
+            hold for hold in self.all if hold.state == "unresolved" and hold.unresolved_ms <= wall_ms - after_s * 1000
+        ]
+        for hold in old:
+            self.model.move(hold, *(("settled", hold.amount) if policy is Policy.ASSUME_SPENT else ("void",)))
+        assert swept == len(stale) + len(old)
+
+    @rule(days=st.sampled_from((1, 7, 31, 0.001, -1, -31)))
+    def pass_time(self, days: float) -> None:
+        """Windows end; or somebody sets the wall clock back."""
+        if days < 0:
+            self.book.clock.jump_wall(days * DAY_S)
+        else:
+            self.book.clock.advance(days * DAY_S)
+
+    @rule(on_crash=st.sampled_from(OnCrash))
+    def crash(self, on_crash: OnCrash) -> None:
+        """The process dies and loses what was queued; the next one resolves what was open and writes missing rows."""
+        self.queued.clear()
+        self.book.crash()
+        orphans = self.book.open(on_crash)
+        opened = [hold for hold in self.all if hold.state == "open"]
+        assert orphans == len(opened)
+        for hold in self.all:
+            hold.rowed = hold.told = hold.rowed or hold.state in ("open", "unresolved")
+        for hold in opened:
+            if on_crash is OnCrash.VOID:
+                self.model.move(hold, "void")
+            else:
+                self.give_up(hold, self.book.clock.wall_ms())
+
+    # --- what must be true after each step --------------------------------------------------------------------------
+
+    @invariant()
+    def every_balance_is_the_models(self) -> None:
+        """In every window of every level."""
+        balances = self.book.select(
+            """SELECT scope, name, window_kind, balances.window_number, spent_nanousd, held_nanousd,
+                unresolved_nanousd, overage_nanousd FROM balances JOIN levels ON levels.id = balances.level_id"""
+        )
+        real = {
+            (Level(Scope(scope), name, Window(kind)), number): Counter(
+                spent=spent, open=held, unresolved=unresolved, overage=overage
+            )
+            for scope, name, kind, number, spent, held, unresolved, overage in balances
+        }
+        assert real == self.model.money
+
+    @invariant()
+    def every_level_is_told_right(self) -> None:
+        """In the window of now, or the latest that was reached."""
+        for name, level in self.active.items():
+            number = max(window_number(level.window, self.book.clock.wall_ms()), self.model.reached.get(level, -1))
+            money = self.model.money.get((level, number), Counter())
+            expected = (money[part] for part in ("spent", "open", "unresolved", "overage"))
+            assert self.book.level(*name) == LevelState(self.model.limits[level], level.window, *expected)
+
+    @invariant()
+    def every_row_is_there_once(self) -> None:
+        """And says what its hold has become."""
+        real = [(row["request_id"], row["state"], row["cost_nanousd"]) for row in self.book.rows()]
+        rowed = [(hold.reservation.request_id, hold.state, hold.cost) for hold in self.all if hold.rowed]
+        assert sorted(real) == sorted(rowed), (real, rowed)
+
+    @invariant()
+    def the_books_balance(self) -> None:
+        """And nothing went wrong unheard."""
+        report = self.book.verify()
+        assert report.ok and not self.book.errors, (report.differences, self.book.errors)
+
+    # --- the machine's own -------------------------------------------------------------------------------------------
+
+    def reserved(self, key: str, amount: int) -> Any:
+        """What reserve() returns or refuses with."""
+        account = self.book.ledger.account("acme", key)
+        return self.ends(self.book.ledger.reserve(account, amount, purpose(f"req_{len(self.all)}")))
+
+    def ends(self, story: Coroutine[Any, Any, Any]) -> Any:
+        """What a call of the ledger returns or refuses with."""
+        try:
+            return self.book.run(story)
+        except (BudgetExceeded, BudgetReserved, AlreadyResolved, ValueError) as refusal:
+            return refusal
+
+    def row_of(self, hold: Hold) -> Any:
+        """The row of a request, with the first call that ends it."""
+        if hold.told:
+            return None
+        hold.told = True
+        return row(hold.reservation.request_id)
+
+    def finish(self, hold: Hold, story: Coroutine[Any, Any, None], move: Callable[[], object]) -> None:
+        """A call that ends a request: committed at once, or queued."""
+
+        def both() -> None:
+            move()
+            hold.rowed = True
+
+        self.book.run(story)
+        self.queued.append(both)
+        if self.durability is Durability.FULL:
+            self.apply_queued()
+
+    def apply_queued(self) -> None:
+        """A transaction begins with what was queued before it."""
+        for move in self.queued:
+            move()
+        self.queued.clear()
+
+    def give_up(self, hold: Hold, wall_ms: int) -> bool:
+        """Take an open hold to unresolved."""
+        hold.unresolved_ms = wall_ms if hold.state == "open" else hold.unresolved_ms
+        return self.model.move(hold, "unresolved")
+
+
+_settings = settings(
+    max_examples=100,
+    stateful_step_count=30,
+    deadline=None,
+    database=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
+)
+
+
+class LedgerMachineTest(unittest.TestCase):
+    """The right ledger and the wrong ones, on the same machine."""
+
+    def test_the_ledger_is_its_model(self) -> None:
+        """Whatever happens, in whatever order."""
+        run_state_machine_as_test(LedgerMachine, settings=_settings)
+
+    def test_every_twin_is_caught(self) -> None:
+        """Each mistake shows up in some sequence."""
+        for twin in (
+            twins.SettlesUnguarded,
+            twins.LeavesTheHold,
+            twins.ReleasesTheSettled,
+            twins.ClampsToTheHold,
+            twins.DropsLateSettlements,
+            twins.ForgetsTheGivenUp,
+            twins.ClearsHeldAtReset,
+            twins.ChargesTheCurrentWindow,
+            twins.AdmitsNegativeAmounts,
+        ):
+            machine = type(twin.__name__, (LedgerMachine,), {"ledger_type": twin})
+            with self.subTest(twin=twin.__name__), self.assertRaises((AssertionError, sqlite3.IntegrityError)):
+                run_state_machine_as_test(machine, settings=settings(_settings, phases=[Phase.generate]))
+
+
+if __name__ == "__main__":
+    unittest.main()

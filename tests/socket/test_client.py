@@ -1,0 +1,513 @@
+"""The client over real loopback sockets: what statuses mean, and how much of an answer is read."""
+
+import gzip
+import json
+import threading
+import time
+import unittest
+from collections.abc import Mapping
+from contextlib import closing
+from email.utils import formatdate
+
+from llmkit.client import OpenAICompatClient, Timeouts, UpstreamAnswer, approx_tokens, messages_tokens
+from llmkit.errors import ProviderError
+from llmkit.types import Usage
+from tests.support.scripted_upstream import (
+    Peer,
+    PipeCancel,
+    Request,
+    Script,
+    ScriptedUpstream,
+    answer,
+    chunk,
+    stream_head,
+)
+
+KEY = "sk-upstream-secret"
+NOW_S = 1_700_000_000.0
+PATIENT = Timeouts()
+HURRIED = Timeouts(idle_s=0.05)
+COMPLETION = {
+    "id": "chatcmpl-1",
+    "object": "chat.completion",
+    "created": 1,
+    "model": "m",
+    "choices": [
+        {
+            "index": 0,
+            "message": {"role": "assistant", "content": "hello", "refusal": None},
+            "logprobs": None,
+            "finish_reason": "stop",
+        }
+    ],
+    "usage": {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4},
+}
+
+
+def once(*pieces: bytes) -> Script:
+    """Send pieces after one request, then wait for the client to close."""
+
+    def script(peer: Peer) -> None:
+        peer.request()
+        peer.send(*pieces)
+        peer.closed_within(10)
+
+    return script
+
+
+def event(payload: object) -> bytes:
+    """A chunk that holds one event."""
+    return chunk(b"data: " + (payload if isinstance(payload, bytes) else json.dumps(payload).encode()) + b"\n\n")
+
+
+def delta(text: str = "", finish: str | None = None) -> dict[str, object]:
+    """One chunk of a chat completion."""
+    content = {"content": text} if text else {}
+    choice = {"index": 0, "delta": {"role": "assistant"} | content, "logprobs": None, "finish_reason": finish}
+    return {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]}
+
+
+class ClientTest(unittest.TestCase):
+    """What the tests below share."""
+
+    def client(
+        self,
+        *scripts: Script,
+        api_key: str | None = KEY,
+        timeouts: Timeouts = PATIENT,
+        max_event_bytes: int = 1_048_576,
+        max_answer_bytes: int = 33_554_432,
+    ) -> OpenAICompatClient:
+        """A client of an upstream that runs the scripts."""
+        upstream = ScriptedUpstream(*scripts)
+        self.addCleanup(upstream.close)
+        client = OpenAICompatClient(
+            upstream.url("/v1"),
+            api_key,
+            timeouts=timeouts,
+            wall_s=lambda: NOW_S,
+            max_event_bytes=max_event_bytes,
+            max_answer_bytes=max_answer_bytes,
+        )
+        self.addCleanup(client.close)
+        return client
+
+    def refusal(self, data: bytes, timeouts: Timeouts = PATIENT) -> ProviderError:
+        """What open() raises for an answer."""
+        with self.assertRaises(ProviderError) as caught:
+            self.client(once(data), timeouts=timeouts).open(b"{}", stream=False)
+        return caught.exception
+
+    def assert_unusable(self, error: ProviderError, why: str) -> None:
+        """A malformed answer, sent and seen."""
+        self.assertEqual((error.kind, error.sent, error.first_byte_seen), ("malformed", True, True))
+        self.assertIn(why, error.message)
+
+
+class OpenTest(ClientTest):
+    """What is sent, and what a 2xx head tells."""
+
+    def sent(self, *, stream: bool = False, client_key: str | None = KEY, **more: object) -> Request:
+        """The request that open() makes."""
+        seen = []
+
+        def script(peer: Peer) -> None:
+            seen.append(peer.request())
+            peer.send(answer())
+
+        client = self.client(script, api_key=client_key)
+        client.open(b'{"a":1}', stream=stream, **more).close()  # type: ignore[arg-type]
+        return seen[0]
+
+    def test_a_call_is_a_post_with_the_key(self) -> None:
+        """JSON to chat/completions below the base URL, with the client's key and identity encoding."""
+        request = self.sent()
+        self.assertEqual((request.line, request.body), ("POST /v1/chat/completions HTTP/1.1", b'{"a":1}'))
+        self.assertEqual(request.get("authorization"), f"Bearer {KEY}")
+        self.assertEqual(request.get("content-type"), "application/json")
+        self.assertEqual(request.get("accept-encoding"), "identity")
+
+    def test_a_call_can_have_a_key_path_and_headers_of_its_own(self) -> None:
+        """The key replaces the client's; a stream says what it expects."""
+        request = self.sent(stream=True, api_key="other", path="/embeddings?v=1", headers=[("x-request-id", "r-1")])
+        self.assertEqual(request.line, "POST /v1/embeddings?v=1 HTTP/1.1")
+        self.assertEqual(request.get("authorization"), "Bearer other")
+        self.assertEqual(request.get("x-request-id"), "r-1")
+        self.assertIn("text/event-stream", request.get("accept") or "")
+
+    def test_without_a_key_no_authorization_is_sent(self) -> None:
+        """Local servers need none."""
+        self.assertIsNone(self.sent(client_key=None).get("authorization"))
+
+    def test_a_key_cannot_smuggle_a_header(self) -> None:
+        """Nothing is sent, and the error does not repeat it."""
+        with self.assertRaises(ValueError) as caught:
+            self.client(api_key="secret\r\nx: y").open(b"{}", stream=False)
+        self.assertNotIn("secret", str(caught.exception))
+
+    def test_the_head_names_the_call_and_its_form(self) -> None:
+        """Whatever was asked for: the content type decides."""
+        table = [
+            ("content-type: application/json\r\nx-request-id: req_1", "req_1", False),
+            ("content-type: Text/Event-Stream; charset=utf-8\r\nrequest-id: req_2", "req_2", True),
+            ("x-other: text/event-stream", None, False),
+            (f"x-request-id: {'r' * 1000}", "r" * 128, False),
+        ]
+        for headers, request_id, is_event_stream in table:
+            with self.subTest(headers), closing(self.opened(answer(headers=headers))) as upstream:
+                self.assertEqual((upstream.request_id, upstream.is_event_stream), (request_id, is_event_stream))
+
+    def test_a_content_encoding_is_refused(self) -> None:
+        """A small one could unpack to anything, and gzip bytes would be relayed as text."""
+        for encoding in ("gzip", "identity, br", "identity\r\ncontent-encoding: gzip"):
+            with self.subTest(encoding):
+                error = self.refusal(answer(gzip.compress(b"{}"), headers=f"content-encoding: {encoding}"))
+                self.assert_unusable(error, "content encoding")
+                self.assertEqual(error.status, 200)
+        self.opened(answer(headers="content-encoding: identity")).close()
+
+    def opened(self, data: bytes) -> UpstreamAnswer:
+        """The answer that data is the beginning of."""
+        return self.client(once(data)).open(b"{}", stream=False)
+
+
+class RefusalTest(ClientTest):
+    """Answers with an error status."""
+
+    def test_the_status_alone_decides_the_kind(self) -> None:
+        """Rate limit, credentials, the server, the request itself."""
+        kinds = {
+            "rate_limit": (429,),
+            "auth": (401, 402, 403),
+            "server": (408, 500, 501, 502, 503, 504, 529, 599),
+            "client": (400, 404, 405, 409, 413, 418, 422, 451, 499),
+        }
+        for kind, statuses in kinds.items():
+            for status in statuses:
+                with self.subTest(status):
+                    error = self.refusal(answer(status=f"{status} No"))
+                    self.assertEqual((error.kind, error.status), (kind, status))
+                    self.assertEqual((error.sent, error.first_byte_seen), (True, True))
+
+    def test_the_upstreams_words_are_kept_for_the_callers_own_fault(self) -> None:
+        """Message, code, param and type; without the key, should they repeat it."""
+        body = {"error": {"message": f"bad {KEY}", "type": "invalid_request_error", "param": "model", "code": "c"}}
+        error = self.refusal(answer(json.dumps(body).encode(), status="404 Not Found"))
+        self.assertEqual(
+            (error.message, error.error_type, error.param, error.code),
+            ("bad [key]", "invalid_request_error", "model", "c"),
+        )
+
+    def test_the_upstreams_words_are_not_repeated_for_other_faults(self) -> None:
+        """Its code is a fact all the same."""
+        body = {"error": {"message": "org-123 has no money", "code": "insufficient_quota", "type": "t"}}
+        for status in (401, 429, 500):
+            with self.subTest(status):
+                error = self.refusal(answer(json.dumps(body).encode(), status=f"{status} No"))
+                self.assertEqual(
+                    (error.message, error.code), (f"the upstream answered HTTP {status}", "insufficient_quota")
+                )
+
+    def test_usage_in_an_error_is_a_fact(self) -> None:
+        """What failed may still be billed."""
+        body = {"error": {"message": "x"}, "usage": {"prompt_tokens": 7, "completion_tokens": 2}}
+        error = self.refusal(answer(json.dumps(body).encode(), status="500 No"))
+        self.assertEqual(error.usage, Usage(prompt_tokens=7, completion_tokens=2))
+
+    def test_retry_after_is_seconds_or_a_date(self) -> None:
+        """Never below zero; milliseconds go first; what makes no sense is nothing."""
+        table = [
+            ("retry-after: 2", 2.0),
+            ("retry-after: 0.5", 0.5),
+            ("retry-after: -3", 0.0),
+            ("retry-after: 9\r\nretry-after-ms: 1500", 1.5),
+            ("retry-after: 9\r\nretry-after-ms: soon", 9.0),
+            (f"retry-after: {formatdate(NOW_S + 30, usegmt=True)}", 30.0),
+            (f"retry-after: {formatdate(NOW_S - 30, usegmt=True)}", 0.0),
+            ("retry-after: Tue, 14 Nov 2023 22:13:30 -0000", 10.0),
+            ("retry-after: later", None),
+            ("retry-after:", None),
+            ("retry-after: nan", None),
+            ("retry-after: inf", None),
+            ("retry-after: Tue, 99 Nov 99999 22:13:30 GMT", None),
+            ("x-other: 1", None),
+        ]
+        for headers, seconds in table:
+            with self.subTest(headers):
+                self.assertEqual(self.refusal(answer(status="429 No", headers=headers)).retry_after_s, seconds)
+
+    def test_a_broken_error_body_does_not_hide_the_status(self) -> None:
+        """Cut, endless, packed, silent, a page, nothing: it is still a 429 that says when to come back."""
+        head = "HTTP/1.1 429 No\r\nretry-after: 7\r\n"
+        for rest in (
+            'content-length: 100\r\n\r\n{"err',
+            "content-length: 1000000\r\n\r\n" + "x" * 100_000,
+            "transfer-encoding: chunked\r\n\r\njunk\r\n",
+            "content-encoding: gzip\r\ncontent-length: 4\r\n\r\n\x1f\x8b\x08\x00",
+            "content-length: 14\r\n\r\n<html>no</html",
+            "content-length: 0\r\n\r\n",
+        ):
+            with self.subTest(rest[:60]):
+                error = self.refusal((head + rest).encode("latin-1"), timeouts=Timeouts(ttft_s=0.2, idle_s=0.05))
+                self.assertEqual((error.kind, error.status, error.retry_after_s), ("rate_limit", 429, 7.0))
+
+    def test_a_connection_survives_an_error(self) -> None:
+        """The body was read to its end, so the next call does not connect again."""
+
+        def script(peer: Peer) -> None:
+            for data in (answer(b'{"error":"x"}', status="400 No"), answer(b"{}")):
+                peer.request()
+                peer.send(data)
+            peer.closed_within(10)
+
+        client = self.client(script)
+        with self.assertRaises(ProviderError):
+            client.open(b"{}", stream=False)
+        with closing(client.open(b"{}", stream=False)) as upstream:
+            self.assertEqual(upstream.whole(), b"{}")
+
+
+class WholeTest(ClientTest):
+    """Answers that are read as a whole."""
+
+    def whole(self, *pieces: bytes, limit: int = 1000) -> bytes:
+        """The body of an answer."""
+        with closing(self.client(once(*pieces), max_answer_bytes=limit).open(b"{}", stream=False)) as upstream:
+            return upstream.whole()
+
+    def fault(self, *pieces: bytes, limit: int = 1000) -> ProviderError:
+        """The error of a body that cannot be read."""
+        with self.assertRaises(ProviderError) as caught:
+            self.whole(*pieces, limit=limit)
+        return caught.exception
+
+    def test_white_space_before_the_body_is_dropped(self) -> None:
+        """Blank lines that an upstream sends to stay connected, in however many pieces."""
+        chunks = [chunk(piece) for piece in (b"\n", b"\r\n \t", b'\n{"a": 1}', b"\n", b"")]
+        self.assertEqual(self.whole(stream_head("application/json"), *chunks), b'{"a": 1}\n')
+
+    def test_an_answer_of_exactly_the_bound_is_read(self) -> None:
+        """One more byte is too much, whether or not it was announced."""
+        self.assertEqual(len(self.whole(answer(b"x" * 1000))), 1000)
+        self.assert_unusable(self.fault(answer(b"x" * 1001)), "1000 bytes")
+        self.assert_unusable(self.fault(stream_head(), *[chunk(b"x" * 143)] * 7, chunk(b"")), "1000 bytes")
+
+    def test_a_huge_announced_answer_is_refused_before_it_is_read(self) -> None:
+        """100 MB that never come."""
+        self.assert_unusable(self.fault(b"HTTP/1.1 200 OK\r\ncontent-length: 100000000\r\n\r\n"), "1000 bytes")
+
+    def test_an_endless_answer_is_cut_off(self) -> None:
+        """Memory stays within the bound, also for blank bytes, and the connection is closed."""
+        closed = threading.Event()
+
+        def script(peer: Peer) -> None:
+            peer.request()
+            peer.send(stream_head("application/json"))
+            peer.drip(chunk(b" " * 10_000), every_s=0)
+            closed.set()
+
+        client = self.client(script, max_answer_bytes=1_000_000)
+        with closing(client.open(b"{}", stream=False)) as upstream, self.assertRaises(ProviderError) as caught:
+            upstream.whole()
+        self.assert_unusable(caught.exception, "1000000 bytes")
+        self.assertTrue(closed.wait(10))
+
+    def test_blank_bytes_do_not_stop_the_first_byte_clock(self) -> None:
+        """They are a sign of life, not the answer."""
+
+        def script(peer: Peer) -> None:
+            peer.request()
+            peer.send(stream_head("application/json"))
+            peer.drip(chunk(b"\n"))
+
+        client = self.client(script, timeouts=Timeouts(ttft_s=0.05))
+        with closing(client.open(b"{}", stream=False)) as upstream, self.assertRaises(ProviderError) as caught:
+            upstream.whole()
+        self.assertEqual((caught.exception.kind, caught.exception.clock), ("timeout", "ttft"))
+
+
+class EventsTest(ClientTest):
+    """Answers that are read event by event."""
+
+    def events(self, *pieces: bytes, max_event_bytes: int = 1000, max_answer_bytes: int = 10_000) -> list[bytes]:
+        """The data of all events."""
+        client = self.client(once(*pieces), max_event_bytes=max_event_bytes, max_answer_bytes=max_answer_bytes)
+        with closing(client.open(b"{}", stream=True)) as upstream:
+            return list(iter(upstream.next_event, None))
+
+    def test_events_come_one_by_one_however_they_were_cut(self) -> None:
+        """Several in a chunk, one over several, the last without its blank line."""
+        pieces = (b"data: 1\n\nda", b"ta: 2\r\n\r\n: comment\n\ndata:3\ndata: 4\n\ndata: \xc3", b"\xa9\n")
+        self.assertEqual(
+            self.events(stream_head(), *map(chunk, pieces), chunk(b"")), [b"1", b"2", b"3\n4", "é".encode()]
+        )
+
+    def test_an_event_is_given_before_the_next_is_sent(self) -> None:
+        """Nothing is held back."""
+        given = threading.Event()
+
+        def script(peer: Peer) -> None:
+            peer.request()
+            peer.send(stream_head(), event(b"1"))
+            if not given.wait(10):
+                raise AssertionError("the first event was held back")
+            peer.send(event(b"2"), chunk(b""))
+
+        with closing(self.client(script).open(b"{}", stream=True)) as upstream:
+            self.assertEqual(upstream.next_event(), b"1")
+            given.set()
+            self.assertEqual([upstream.next_event() for _ in range(3)], [b"2", None, None])
+
+    def test_a_cut_stream_is_an_error_after_its_whole_events(self) -> None:
+        """Half an event is not given, and the end is not an end."""
+        client = self.client(once(stream_head(), event(b"1"), b"100\r\ndata: 2"), timeouts=HURRIED)
+        with closing(client.open(b"{}", stream=True)) as upstream:
+            self.assertEqual(upstream.next_event(), b"1")
+            with self.assertRaises(ProviderError):
+                upstream.next_event()
+
+    def test_an_endless_line_is_cut_off(self) -> None:
+        """By the bound of one event, which comments and blank data lines count towards too."""
+        for line in (b"data: " + b"x" * 1000, b"x" * 1100, b": comment\n" * 120, b"data:\n" * 200):
+            with self.subTest(line[:10]), self.assertRaises(ProviderError) as caught:
+                self.events(stream_head(), chunk(b"data: 1\n\n"), chunk(line))
+            self.assert_unusable(caught.exception, "1000 bytes")
+
+    def test_an_endless_stream_is_cut_off(self) -> None:
+        """By the bound of an answer, although each event is small."""
+        with self.assertRaises(ProviderError) as caught:
+            self.events(stream_head(), *[event(b"x" * 500)] * 30)
+        self.assert_unusable(caught.exception, "10000 bytes")
+
+    def test_comments_keep_idle_at_bay_but_not_ttft(self) -> None:
+        """Before the first event they do not help; after it they do, until the stream ends."""
+
+        def silent_start(peer: Peer) -> None:
+            peer.request()
+            peer.send(stream_head())
+            peer.drip(chunk(b": keep-alive\n\n"))
+
+        client = self.client(silent_start, timeouts=Timeouts(ttft_s=0.05))
+        with closing(client.open(b"{}", stream=True)) as upstream, self.assertRaises(ProviderError) as caught:
+            upstream.next_event()
+        self.assertEqual(caught.exception.clock, "ttft")
+
+        def silent_middle(peer: Peer) -> None:
+            peer.request()
+            peer.send(stream_head(), event(b"1"))
+            for _ in range(20):
+                if peer.closed_within(0.01):
+                    raise AssertionError("the client left")
+                peer.send(chunk(b": keep-alive\n\n"))
+            peer.send(event(b"2"), chunk(b""))
+
+        client = self.client(silent_middle, timeouts=Timeouts(ttft_s=0.1, idle_s=5))
+        with closing(client.open(b"{}", stream=True)) as upstream:
+            self.assertEqual(list(iter(upstream.next_event, None)), [b"1", b"2"])
+
+    def test_a_stream_that_was_read_leaves_its_connection(self) -> None:
+        """Also when the reader stopped at [DONE]."""
+
+        def script(peer: Peer) -> None:
+            for _ in range(2):
+                peer.request()
+                peer.send(stream_head() + event(b"1") + event(b"[DONE]") + chunk(b""))
+            peer.closed_within(10)
+
+        client = self.client(script)
+        for _ in range(2):
+            with closing(client.open(b"{}", stream=True)) as upstream:
+                self.assertEqual([upstream.next_event(), upstream.next_event()], [b"1", b"[DONE]"])
+
+    def test_a_caller_can_leave_and_give_a_deadline(self) -> None:
+        """Both reach the transport."""
+        cancel = PipeCancel()
+        self.addCleanup(cancel.close)
+        client = self.client(once(), once(stream_head()))
+        with self.assertRaises(ProviderError) as caught:
+            client.open(b"{}", stream=True, deadline_s=time.monotonic() + 0.05)
+        self.assertEqual(caught.exception.clock, "client")
+        with closing(client.open(b"{}", stream=True, cancel=cancel)) as upstream:
+            cancel.fire(InterruptedError("gone"))
+            with self.assertRaisesRegex(InterruptedError, "gone"):
+                upstream.next_event()
+
+
+class LibraryTest(ClientTest):
+    """The two calls for people who use the client on its own."""
+
+    BODY: Mapping[str, object] = {"model": "m", "messages": [{"role": "user", "content": "hé"}]}
+
+    def test_chat_gives_the_completion(self) -> None:
+        """As the API documents it; the request is the body and says that it is no stream."""
+        seen = []
+
+        def script(peer: Peer) -> None:
+            seen.append(json.loads(peer.request().body))
+            peer.send(answer(json.dumps(COMPLETION).encode()))
+
+        self.assertEqual(self.client(script).chat(self.BODY), COMPLETION)
+        self.assertEqual(seen, [{**self.BODY, "stream": False}])
+
+    def test_chat_refuses_what_is_no_completion(self) -> None:
+        """Junk is malformed; a reported error is the server's, with its code."""
+        for body, kind, code in (
+            (b"<html>", "malformed", None),
+            (b'{"id": "1"}', "malformed", None),
+            (b'{"error": {"message": "x", "code": "overloaded"}}', "server", "overloaded"),
+        ):
+            with self.subTest(body), self.assertRaises(ProviderError) as caught:
+                self.client(once(answer(body))).chat(self.BODY)
+            self.assertEqual((caught.exception.kind, caught.exception.code), (kind, code))
+
+    def test_chat_refuses_what_is_no_json(self) -> None:
+        """Before anything is sent."""
+        for value in (float("nan"), "\ud800"):
+            with self.subTest(repr(value)), self.assertRaises(ValueError):
+                self.client().chat({"model": value})
+
+    def test_stream_gives_the_chunks_and_the_usage_last(self) -> None:
+        """If usage was asked for."""
+        usage = {"id": "1", "choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}}
+        pieces = [*map(event, (delta("hel"), delta("lo"), delta(finish="stop"), usage, b"[DONE]")), chunk(b"")]
+        for options, texts, last in (
+            ({"stream_options": {"include_usage": True}}, ["hel", "lo", "", None], 5),
+            ({}, ["hel", "lo", ""], None),
+        ):
+            with self.subTest(options):
+                chunks = list(self.client(once(stream_head(), *pieces)).stream({**self.BODY, **options}))
+                deltas = [chunk["choices"][0]["delta"] if chunk["choices"] else {"content": None} for chunk in chunks]
+                self.assertEqual([delta.get("content", "") for delta in deltas], texts)
+                self.assertEqual((chunks[-1].get("usage") or {}).get("total_tokens"), last)
+
+    def test_stream_raises_unless_it_was_finished(self) -> None:
+        """A clean end without a finish reason, an error event, junk, and JSON instead of a stream."""
+        for pieces, kind in (
+            ([stream_head(), event(delta("hel")), chunk(b"")], "malformed"),
+            ([stream_head(), event(delta("hel")), event(b"[DONE]"), chunk(b"")], "malformed"),
+            ([stream_head(), event(delta("hel")), event(b"junk"), chunk(b"")], "malformed"),
+            ([stream_head(), event(delta("hel")), event({"error": {"message": "x"}}), chunk(b"")], "server"),
+            ([answer(json.dumps(COMPLETION).encode())], "malformed"),
+        ):
+            with self.subTest(pieces[1:]), self.assertRaises(ProviderError) as caught:
+                list(self.client(once(*pieces)).stream(self.BODY))
+            self.assertEqual(caught.exception.kind, kind)
+
+    def test_leaving_a_stream_closes_its_connection(self) -> None:
+        """A generator that is closed early stops the upstream."""
+        closed = threading.Event()
+
+        def script(peer: Peer) -> None:
+            peer.request()
+            peer.send(stream_head(), event(delta("hel")))
+            if peer.closed_within(10):
+                closed.set()
+
+        with closing(self.client(script).stream(self.BODY)) as chunks:
+            next(chunks)
+        self.assertTrue(closed.wait(10))
+
+    def test_the_estimates_come_with_the_client(self) -> None:
+        """They are re-exported."""
+        self.assertGreater(approx_tokens("hello"), 0)
+        self.assertGreater(messages_tokens([{"role": "user", "content": "hello"}]), 0)

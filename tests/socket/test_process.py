@@ -1,0 +1,288 @@
+"""The gateway as people start it: a process, its command line, its signals."""
+
+import json
+import shlex
+import signal
+import socket
+import stat
+import subprocess
+import tempfile
+import threading
+import unittest
+from pathlib import Path
+
+from tests.support.process import WAIT_S, GatewayProcess, environment, run_cli
+from tests.support.world import CONFIG
+
+QUICK = "[server]\nannounce_s = 0\ndrain_s = 5\n"
+SLOW = QUICK + CONFIG.replace('text = "hello there friend"', 'text = "one two three", latency_s = 0.5')
+STUCK = QUICK + CONFIG.replace('text = "hello there friend"', 'text = "never", latency_s = 600')
+
+
+class DemoTest(unittest.TestCase):
+    """Without any configuration."""
+
+    def test_the_printed_curl_line_works_when_pasted(self) -> None:
+        """It is a whole shell command that gets an answer."""
+        with GatewayProcess() as gateway:
+            line = gateway.read_line("curl ")
+            done = subprocess.run(
+                [*shlex.split(line), "-sS", "--noproxy", "*"],
+                env=environment(),
+                capture_output=True,
+                text=True,
+                timeout=WAIT_S,
+                check=True,
+            )
+            answer = json.loads(done.stdout)
+            self.assertTrue(answer["choices"][0]["message"]["content"])
+
+    def test_auto_shows_three_tiers(self) -> None:
+        """Short text is cheap, long text standard, tools strong."""
+        with GatewayProcess() as gateway:
+            key = gateway.read_line("demo key").rpartition(" ")[2]
+            tiers = [
+                gateway.chat(key, **fields)[1]["x-gateway-tier"]
+                for fields in (
+                    {},
+                    {"messages": [{"role": "user", "content": "long " * 200}]},
+                    {"tools": [{"type": "function", "function": {"name": "f"}}]},
+                )
+            ]
+            self.assertEqual(tiers, ["cheap", "standard", "strong"])
+
+    def test_each_start_replaces_the_demo_key(self) -> None:
+        """The former key stops working, and its budget is half a dollar."""
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            (folder / "none").touch()
+            with GatewayProcess(folder=folder) as gateway:
+                old = gateway.read_line("demo key").rpartition(" ")[2]
+                gateway.signal(signal.SIGKILL)
+                gateway.wait()
+            with GatewayProcess(folder=folder) as gateway:
+                new = gateway.read_line("demo key").rpartition(" ")[2]
+                self.assertEqual([gateway.chat(old)[0], gateway.chat(new)[0]], [401, 200])
+                (key,) = gateway.command("keys.list")
+                self.assertEqual(key["limit_nanousd"], 500_000_000)
+
+
+class CommandLineTest(unittest.TestCase):
+    """`python -m gateway`, with and without a living owner."""
+
+    gateway: GatewayProcess
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.gateway = GatewayProcess(QUICK + CONFIG)
+
+    @classmethod
+    def tearDownClass(cls) -> None:
+        cls.gateway.__exit__()
+
+    def test_a_new_key_works_at_once_and_is_shown_once(self) -> None:
+        """create prints id, key and tenant; show never prints the key or its digest."""
+        made = self.gateway.cli("keys", "create", "--tenant", "acme", "--budget-usd", "5")
+        self.assertEqual(set(made), {"id", "key", "tenant"})
+        self.assertEqual(self.gateway.chat(made["key"])[0], 200)
+        shown = self.gateway.cli("keys", "show", made["id"])
+        self.assertEqual((shown["limit_nanousd"], shown["tenant"], shown["blocked"]), (5_000_000_000, "acme", False))
+        self.assertGreater(shown["spent_nanousd"], 0)
+        self.assertEqual((shown["held_nanousd"], shown["unresolved_nanousd"], shown["overage_nanousd"]), (0, 0, 0))
+        self.assertNotIn(made["key"].rpartition("-")[2], json.dumps(shown))
+
+    def test_block_rotate_and_delete_hold_at_the_next_request(self) -> None:
+        """A revoked key is refused at once, and its id survives rotation."""
+        made = self.gateway.create_key()
+        self.gateway.command("keys.block", id=made["id"])
+        self.assertEqual(self.gateway.chat(made["key"])[0], 401)
+        self.gateway.command("keys.unblock", id=made["id"])
+        self.assertEqual(self.gateway.chat(made["key"])[0], 200)
+        rotated = self.gateway.command("keys.rotate", id=made["id"])
+        self.assertEqual(rotated["id"], made["id"])
+        self.assertEqual([self.gateway.chat(key)[0] for key in (made["key"], rotated["key"])], [401, 200])
+        self.gateway.command("keys.delete", id=made["id"])
+        self.assertEqual(self.gateway.chat(rotated["key"])[0], 401)
+
+    def test_rows_are_listed_per_key_oldest_first(self) -> None:
+        """The row of a request carries the id of its answer."""
+        made = self.gateway.create_key()
+        ids = [self.gateway.chat(made["key"])[1]["x-request-id"] for _ in range(2)]
+        rows = self.gateway.cli("ledger", "rows", "--key", made["id"])
+        self.assertEqual([row["request_id"] for row in rows], ids)
+        self.assertEqual({row["state"] for row in rows}, {"settled"})
+        self.assertTrue(self.gateway.command("ledger.verify")["ok"])
+
+    def test_usage_sums_up_per_key(self) -> None:
+        """Requests, tokens and cost."""
+        made = self.gateway.create_key()
+        self.gateway.chat(made["key"])
+        (line,) = [entry for entry in self.gateway.command("usage") if entry["key_id"] == made["id"]]
+        self.assertEqual((line["requests"], line["alias"]), (1, "auto"))
+
+    def test_a_bad_command_says_why_and_changes_nothing(self) -> None:
+        """Exit 1 with a sentence on stderr."""
+        for arguments, words in (
+            (("keys", "show", "nobody"), "no key"),
+            (("keys", "create", "--tenant", "Not A Tenant"), "tenant"),
+            (("keys", "create", "--tenant", "acme", "--budget-usd", "-1"), "budget_usd"),
+            (("ledger", "void", "999999"), "hold"),
+        ):
+            with self.subTest(arguments=arguments):
+                done = run_cli(*arguments, "--data-dir", str(self.gateway.data_dir))
+                self.assertEqual(done.returncode, 1)
+                self.assertIn(words, done.stderr)
+                self.assertNotIn("Traceback", done.stderr)
+
+    def test_the_control_file_is_for_its_owner_alone(self) -> None:
+        """Mode 0600; without its token the control path does not exist."""
+        control = self.gateway.data_dir / "control"
+        self.assertEqual(stat.S_IMODE(control.stat().st_mode), 0o600)
+        status, _, body = self.gateway.call("POST", "/control", {"command": "keys.list", "arguments": {}}, key="x" * 64)
+        self.assertEqual((status, json.loads(body)["error"]["code"]), (404, "unknown_url"))
+
+    def test_a_second_owner_is_refused(self) -> None:
+        """One process owns a data directory."""
+        done = run_cli("serve", "--port", "0", "--data-dir", str(self.gateway.data_dir))
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("running", done.stderr)
+
+
+class OfflineCommandLineTest(unittest.TestCase):
+    """Nobody owns the directory."""
+
+    def test_keys_can_be_made_before_the_first_start(self) -> None:
+        """The command line opens the files itself, and the gateway finds the key."""
+        with tempfile.TemporaryDirectory() as name:
+            data = str(Path(name) / "gateway-data")
+            made = json.loads(run_cli("keys", "create", "--tenant", "acme", "--data-dir", data, "--json").stdout)
+            with GatewayProcess(QUICK + CONFIG, folder=Path(name)) as gateway:
+                self.assertEqual(gateway.chat(made["key"])[0], 200)
+
+    def test_an_unresolved_hold_is_settled_or_voided_by_hand(self) -> None:
+        """After kill -9 the money counts until an operator decides; each hold once."""
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            with GatewayProcess(STUCK, folder=folder) as gateway:
+                made = gateway.create_key()
+                for _ in range(2):
+                    _send_and_forget(gateway, made["key"])
+                _wait_for_holds(gateway, 2)
+                gateway.signal(signal.SIGKILL)
+                gateway.wait()
+            data = ("--data-dir", str(folder / "gateway-data"), "--json")
+            holds = json.loads(run_cli("ledger", "holds", *data).stdout)
+            self.assertEqual([hold["state"] for hold in holds], ["unresolved", "unresolved"])
+            run_cli("ledger", "settle", str(holds[0]["id"]), "--usd", "0.01", *data)
+            run_cli("ledger", "void", str(holds[1]["id"]), *data)
+            self.assertEqual(run_cli("ledger", "void", str(holds[0]["id"]), *data).returncode, 1)
+            shown = json.loads(run_cli("keys", "show", made["id"], *data).stdout)
+            self.assertEqual((shown["spent_nanousd"], shown["unresolved_nanousd"]), (10_000_000, 0))
+            self.assertTrue(json.loads(run_cli("ledger", "verify", *data).stdout)["ok"])
+
+
+class CheckTest(unittest.TestCase):
+    """`--check` and `check`."""
+
+    def test_every_fault_is_listed_and_the_exit_status_is_2(self) -> None:
+        """0 for a right file."""
+        with tempfile.TemporaryDirectory() as name:
+            good, bad = Path(name) / "good.toml", Path(name) / "bad.toml"
+            good.write_text(CONFIG)
+            bad.write_text("[server]\nqueue = -1\nnonsense = 1\n[cache]\nsemantic = true\n")
+            self.assertEqual(run_cli("serve", "--check", "--config", str(good)).returncode, 0)
+            done = run_cli("check", "--config", str(bad))
+            self.assertEqual(done.returncode, 2)
+            for words in ("server.queue", "server.nonsense", "cache.semantic", "deployments"):
+                self.assertIn(words, done.stderr)
+
+
+class SignalTest(unittest.TestCase):
+    """SIGTERM and SIGHUP."""
+
+    def test_sigterm_finishes_what_runs_and_exits_0(self) -> None:
+        """A request in flight gets its answer, new ones do not get in, and the books are closed."""
+        with GatewayProcess(SLOW) as gateway:
+            made = gateway.create_key()
+            waiting = _send(gateway, made["key"])
+            self.addCleanup(waiting.close)
+            _wait_for_holds(gateway, 1)
+            gateway.signal(signal.SIGTERM)
+            self.assertIn(b"200 OK", _read_all(waiting))
+            self.assertEqual(gateway.wait(), 0)
+            self.assertFalse((gateway.data_dir / "control").exists())
+            self.assertEqual([row["state"] for row in gateway.cli("ledger", "rows")], ["settled"])
+
+    def test_a_second_signal_exits_at_once(self) -> None:
+        """What was in flight is unresolved or settled, never lost."""
+        with GatewayProcess(STUCK) as gateway:
+            made = gateway.create_key()
+            waiting = _send(gateway, made["key"])
+            _wait_for_holds(gateway, 1)
+            gateway.signal(signal.SIGTERM)
+            gateway.wait_for_event("draining")
+            gateway.signal(signal.SIGTERM)
+            _read_all(waiting)
+            self.assertEqual(gateway.wait(), 0)
+            self.assertEqual(gateway.cli("ledger", "verify")["open_holds"], 0)
+
+    def test_readiness_turns_503_at_the_signal(self) -> None:
+        """Requests are still served for the announced time, each closing its connection."""
+        with GatewayProcess(CONFIG + "\n[server]\nannounce_s = 3\n") as gateway:
+            made = gateway.create_key()
+            self.assertEqual(gateway.call("GET", "/readyz")[0], 200)
+            gateway.signal(signal.SIGTERM)
+            gateway.wait_for_event("draining")
+            self.assertEqual([gateway.call("GET", "/readyz")[0], gateway.call("GET", "/healthz")[0]], [503, 200])
+            status, headers, _ = gateway.chat(made["key"])
+            self.assertEqual((status, headers["connection"]), (200, "close"))
+            gateway.signal(signal.SIGTERM)
+            self.assertEqual(gateway.wait(), 0)
+
+    def test_sighup_reloads_all_or_nothing(self) -> None:
+        """A bad file changes nothing and says why; a good one is in force at the next request."""
+        with GatewayProcess(QUICK + CONFIG) as gateway:
+            made = gateway.create_key()
+            (gateway.folder / "gateway.toml").write_text("[nonsense]\n")
+            gateway.signal(signal.SIGHUP)
+            self.assertTrue(gateway.wait_for_event("reload_refused")["faults"])
+            self.assertEqual(gateway.chat(made["key"], model="mini")[0], 200)
+            (gateway.folder / "gateway.toml").write_text(QUICK + CONFIG.replace('"mini"', '"maxi"'))
+            gateway.signal(signal.SIGHUP)
+            gateway.wait_for_event("reloaded")
+            self.assertEqual([gateway.chat(made["key"], model=name)[0] for name in ("mini", "maxi")], [404, 200])
+
+
+def _send(gateway: GatewayProcess, key: str) -> socket.socket:
+    """One chat request whose answer is read later."""
+    body = json.dumps({"model": "mini", "messages": [{"role": "user", "content": "hi"}]})
+    head = (
+        f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\nContent-Length: {len(body)}"
+    )
+    connection = socket.create_connection(gateway.address, WAIT_S)
+    connection.sendall(f"{head}\r\n\r\n{body}".encode())
+    return connection
+
+
+def _send_and_forget(gateway: GatewayProcess, key: str) -> None:
+    """One chat request nobody reads the answer of; the connection stays open until the process of the gateway dies."""
+    connection = _send(gateway, key)
+    unittest.addModuleCleanup(connection.close)
+
+
+def _read_all(connection: socket.socket) -> bytes:
+    received = b""
+    with connection:
+        while piece := connection.recv(65_536):
+            received += piece
+    return received
+
+
+def _wait_for_holds(gateway: GatewayProcess, count: int) -> None:
+    """Until that many requests have reached the upstream."""
+    pause = threading.Event()
+    for _ in range(WAIT_S * 50):
+        if len(gateway.command("ledger.holds")) == count:
+            return
+        pause.wait(0.02)
+    raise AssertionError("the requests did not arrive")

@@ -1,0 +1,239 @@
+"""Ledgers that are wrong on purpose, each by one mistake that real products shipped.
+
+Every check of the ledger is run against the twins it is meant for and must fail: a check that no twin fails proves
+nothing. A twin overrides as little as possible, keeps its books in order where its mistake allows it, and carries the
+letter by which the test plan knows it.
+"""
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+from gateway.errors import BudgetExceeded
+from gateway.ledger import _BOOK, _CLOSE, _MOVE_OUT, Account, AlreadyResolved, By, Ledger, Purpose, Reservation
+from gateway.rows import MoneyState, RequestRow
+from gateway.store import Record, Transaction
+
+_UNGUARDED = _CLOSE.replace("AND state = ?6", "")
+_CURRENT = "(SELECT balance_id FROM levels WHERE id = (SELECT level_id FROM balances WHERE balances.id = {}))"
+_CARRY = "UPDATE holds SET " + ", ".join(
+    f"{name} = {_CURRENT.format(name)}" for name in ("key_balance", "tenant_balance", "global_balance")
+)
+
+
+async def _hold(transaction: Transaction, hold_id: int) -> Record:
+    """State, amount, cost and the three balances of a hold."""
+    found = await transaction.execute(
+        """SELECT state, amount_nanousd, cost_nanousd, key_balance, tenant_balance, global_balance
+            FROM holds WHERE id = ?""",
+        (hold_id,),
+    )
+    return found.records[0]
+
+
+async def _add(transaction: Transaction, column: str, amount: int, balances: Sequence[int]) -> None:
+    await transaction.execute(f"UPDATE balances SET {column} = {column} + ? WHERE id IN (?, ?, ?)", (amount, *balances))
+
+
+async def _close_from(
+    source: str, transaction: Transaction, hold_id: int, state: MoneyState, cost: int, by: By, at_ms: int
+) -> int:
+    """Close a hold as if it were known to be in `source`."""
+    closed = await transaction.execute(_UNGUARDED, (state, cost, at_ms, by, hold_id))
+    amount, overage, *balances = closed.records[0]
+    await transaction.execute(_MOVE_OUT[source], (amount, cost, overage, *balances))
+    return int(overage)
+
+
+class ReadsThenAdds(Ledger):
+    """T1: reads the balances, checks them in Python, then adds whatever has happened in between."""
+
+    async def reserve(self, account: Account, amount_nanousd: int, purpose: Purpose) -> Reservation:
+        await self._held(account, amount_nanousd)
+        return await super().reserve(account, amount_nanousd, purpose)
+
+    async def _book(self, transaction: Transaction, balances: Sequence[int], amount: int) -> None:
+        await _add(transaction, "held_nanousd", amount, balances)
+
+    async def _held(self, account: Account, amount: int) -> dict[int, int]:
+        """What is held in each balance, outside of any transaction."""
+        records = await self._store.read(
+            """SELECT balances.id, held_nanousd, spent_nanousd + held_nanousd + unresolved_nanousd, limit_nanousd
+                FROM levels JOIN balances ON balances.id = levels.balance_id WHERE levels.id IN (?, ?, ?)""",
+            account.levels,
+        )
+        for _, _, used, limit in records:
+            if limit is not None and used + amount > limit:
+                raise BudgetExceeded("no room")
+        return {balance: held for balance, held, _, _ in records}
+
+
+class ReadsThenSets(ReadsThenAdds):
+    """T2: reads, checks, then writes what it computed from what it read."""
+
+    _seen: dict[int, int]
+
+    async def reserve(self, account: Account, amount_nanousd: int, purpose: Purpose) -> Reservation:
+        twin = copy.copy(self)
+        twin._seen = await self._held(account, amount_nanousd)
+        return await Ledger.reserve(twin, account, amount_nanousd, purpose)
+
+    async def _book(self, transaction: Transaction, balances: Sequence[int], amount: int) -> None:
+        for balance in balances:
+            held = self._seen.get(balance, 0) + amount
+            await transaction.execute("UPDATE balances SET held_nanousd = ? WHERE id = ?", (held, balance))
+
+
+class IgnoresRowCount(Ledger):
+    """T3: the right conditional update, and nobody asks how many levels it reached."""
+
+    async def _book(self, transaction: Transaction, balances: Sequence[int], amount: int) -> None:
+        await transaction.execute(_BOOK, (amount, *balances))
+
+
+class SettlesUnguarded(Ledger):
+    """T4: closes a hold whatever its state is."""
+
+    async def _close(
+        self, transaction: Transaction, hold_id: int, state: MoneyState, cost: int, by: By, at_ms: int
+    ) -> int:
+        found, *_ = await _hold(transaction, hold_id)
+        source = "unresolved" if found == "unresolved" else "open"
+        return await _close_from(source, transaction, hold_id, state, cost, by, at_ms)
+
+
+class GuardsOutside(Ledger):
+    """T5: looks at the hold's state before its transaction, and trusts it inside."""
+
+    _seen: str | None = None
+
+    async def settle(self, reservation: Reservation, cost_nanousd: int, row: RequestRow | None = None) -> None:
+        twin = copy.copy(self)
+        [(twin._seen,)] = await self._store.read("SELECT state FROM holds WHERE id = ?", (reservation.id,))
+        await Ledger.settle(twin, reservation, cost_nanousd, row)
+
+    async def _close(
+        self, transaction: Transaction, hold_id: int, state: MoneyState, cost: int, by: By, at_ms: int
+    ) -> int:
+        if self._seen is None:
+            return await super()._close(transaction, hold_id, state, cost, by, at_ms)
+        if self._seen not in _MOVE_OUT:
+            raise AlreadyResolved(hold_id)
+        return await _close_from(self._seen, transaction, hold_id, state, cost, by, at_ms)
+
+
+class LeavesTheHold(Ledger):
+    """T6: a settlement books the cost and forgets to give the hold back."""
+
+    async def _close(
+        self, transaction: Transaction, hold_id: int, state: MoneyState, cost: int, by: By, at_ms: int
+    ) -> int:
+        overage = await super()._close(transaction, hold_id, state, cost, by, at_ms)
+        _, amount, _, *balances = await _hold(transaction, hold_id)
+        await _add(transaction, "held_nanousd", amount, balances)
+        return overage
+
+
+class BooksInTwoTransactions(Ledger):
+    """T7: raises the balances in one transaction and writes the hold in the next."""
+
+    async def reserve(self, account: Account, amount_nanousd: int, purpose: Purpose) -> Reservation:
+        book = super()._book
+
+        async def work(transaction: Transaction) -> None:
+            balances = await self._current_balances(transaction, account, self._clock.wall_ms())
+            await book(transaction, balances, amount_nanousd)
+
+        await self._store.transact(work)
+        return await super().reserve(account, amount_nanousd, purpose)
+
+    async def _book(self, transaction: Transaction, balances: Sequence[int], amount: int) -> None:
+        """Was done before."""
+
+
+class ReleasesTheSettled(Ledger):
+    """T9: voiding a settled hold pays its cost back."""
+
+    async def _close(
+        self, transaction: Transaction, hold_id: int, state: MoneyState, cost: int, by: By, at_ms: int
+    ) -> int:
+        try:
+            return await super()._close(transaction, hold_id, state, cost, by, at_ms)
+        except AlreadyResolved:
+            _, _, spent, *balances = await _hold(transaction, hold_id)
+            if state is not MoneyState.VOID or not spent:
+                raise
+            await _add(transaction, "spent_nanousd", -spent, balances)
+            return 0
+
+
+class ClampsToTheHold(Ledger):
+    """T10: never books more than was held, whatever the provider bills."""
+
+    async def settle(self, reservation: Reservation, cost_nanousd: int, row: RequestRow | None = None) -> None:
+        await super().settle(reservation, min(cost_nanousd, reservation.amount_nanousd), row)
+
+
+class DropsLateSettlements(Ledger):
+    """T11: an answer that comes after its hold was given up is not booked."""
+
+    async def _close(
+        self, transaction: Transaction, hold_id: int, state: MoneyState, cost: int, by: By, at_ms: int
+    ) -> int:
+        found, *_ = await _hold(transaction, hold_id)
+        if by is By.REQUEST and found == "unresolved":
+            raise AlreadyResolved(hold_id)
+        return await super()._close(transaction, hold_id, state, cost, by, at_ms)
+
+
+class ForgetsTheGivenUp(Ledger):
+    """T12: giving up on a hold returns its amount instead of leaving it unresolved."""
+
+    async def _part(self, transaction: Transaction, hold_id: int, why: str, at_ms: int) -> int:
+        parted = await super()._part(transaction, hold_id, why, at_ms)
+        _, amount, _, *balances = await _hold(transaction, hold_id)
+        await _add(transaction, "unresolved_nanousd", -amount * parted, balances)
+        return parted
+
+
+class ClearsHeldAtReset(Ledger):
+    """T13: a window that begins sets what the last one still holds to nothing."""
+
+    async def _current_balance(self, transaction: Transaction, level: int, current: Record, now_ms: int) -> int:
+        balance = await super()._current_balance(transaction, level, current, now_ms)
+        if balance != current[2]:
+            await transaction.execute("UPDATE balances SET held_nanousd = 0 WHERE id = ?", (current[2],))
+        return balance
+
+
+class ChargesTheCurrentWindow(Ledger):
+    """T14: a charge goes to the window in which it is settled. The books of this twin balance."""
+
+    async def _close(
+        self, transaction: Transaction, hold_id: int, state: MoneyState, cost: int, by: By, at_ms: int
+    ) -> int:
+        found, amount, _, *former = await _hold(transaction, hold_id)
+        if found in _MOVE_OUT:
+            column = "held_nanousd" if found == "open" else "unresolved_nanousd"
+            await transaction.execute(f"{_CARRY} WHERE id = ?", (hold_id,))
+            _, _, _, *current = await _hold(transaction, hold_id)
+            await _add(transaction, column, -amount, former)
+            await _add(transaction, column, amount, current)
+        return await super()._close(transaction, hold_id, state, cost, by, at_ms)
+
+
+class AdmitsNegativeAmounts(Ledger):
+    """T15: a negative amount makes room."""
+
+    async def reserve(self, account: Account, amount_nanousd: int, purpose: Purpose) -> Reservation:
+        reservation = await super().reserve(account, max(amount_nanousd, 0), purpose)
+
+        async def work(transaction: Transaction) -> Any:
+            _, _, _, *balances = await _hold(transaction, reservation.id)
+            await transaction.execute(
+                "UPDATE balances SET spent_nanousd = max(spent_nanousd + ?, 0) WHERE id IN (?, ?, ?)",
+                (min(amount_nanousd, 0), *balances),
+            )
+
+        await self._store.transact(work)
+        return reservation

@@ -1,0 +1,130 @@
+"""Who may ask for what, and how often."""
+
+import contextlib
+import json
+import tempfile
+import unittest
+from pathlib import Path
+from typing import Any
+
+from gateway.admission import Admission, Admitted, may_ask
+from gateway.chat import parse_chat
+from gateway.context import Facts, Options
+from gateway.errors import InvalidApiKey, ModelNotAllowed, ModelNotFound, RateLimited
+from gateway.router import Catalog
+from tests.support.world import CONFIG, SimWorld, chat
+
+LIMITED = (
+    CONFIG
+    + """
+[[tenants]]
+name = "acme"
+models = ["mini", "gw-*"]
+rate_per_s = 2
+burst = 2
+
+[[tenants]]
+name = "closed"
+models = []
+"""
+)
+
+
+class PatternTest(unittest.TestCase):
+    """Names against patterns."""
+
+    def test_a_pattern_matches_the_whole_name(self) -> None:
+        """With `*` and `?` as in file names, and exact case."""
+        for name, matches in {"gpt-4": True, "gpt-": True, "GPT-4": False, "x-gpt-4": False, "gpt": False}.items():
+            with self.subTest(name):
+                self.assertIs(may_ask(("gpt-*",), name), matches)
+        self.assertTrue(may_ask(("a?c", "b"), "abc"))
+        self.assertTrue(may_ask(None, "anything"))
+        self.assertFalse(may_ask((), "anything"))
+
+
+class AdmissionTest(unittest.TestCase):
+    """Admission over keys and levels of a simulated process."""
+
+    def setUp(self) -> None:
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        self.world = self.enterContext(contextlib.closing(SimWorld(Path(folder), config=LIMITED)))
+        world = self.world
+        self.admission = Admission(world.keys, world.ledger, Catalog(world.config), world.config.tenants, world.clock)
+
+    def admit(self, raw_key: str, model: str = "mini", facts: Facts | None = None) -> Admitted:
+        """Ask for a model."""
+        body: dict[str, Any] = chat() | {"model": model}
+        request = parse_chat(json.dumps(body).encode(), Options())
+        return self.admission.admit(self.admission.authenticate(raw_key), request, facts or Facts("r"))
+
+    def test_a_key_is_its_tenants(self) -> None:
+        """With the levels that its requests are charged to."""
+        raw = self.world.key(None)
+        principal = self.admission.authenticate(raw)
+        key = self.world.keys.authenticate(raw)
+        self.assertEqual((principal.key_id, principal.tenant, principal.models), (key.id, "acme", ("mini", "gw-*")))
+        self.assertEqual(principal.account, self.world.ledger.account("acme", key.id))
+        with self.assertRaises(InvalidApiKey):
+            self.admission.authenticate("sk-gw-nobody-knows")
+
+    def test_a_tenant_without_configuration_may_ask_for_everything(self) -> None:
+        """It was made by the command line."""
+        raw = self.world.key(None, tenant="other")
+        self.assertIsNone(self.admission.authenticate(raw).models)
+        admitted = self.admit(raw, "auto")
+        self.assertEqual(admitted.plan.alias, "auto")
+        admitted.give_back(0.0)
+
+    def test_names_outside_the_patterns_are_refused(self) -> None:
+        """The name asked for counts, whatever it leads to; a name nobody defined is not there."""
+        raw, closed = self.world.key(None), self.world.key(None, tenant="closed")
+        self.assertEqual(self.admit(raw, "gw-mini").plan.candidates[0].name, "mini")
+        with self.assertRaises(ModelNotAllowed) as refused:
+            self.admit(raw, "auto")
+        self.assertEqual((refused.exception.status, refused.exception.param), (403, "model"))
+        with self.assertRaises(ModelNotFound):
+            self.admit(raw, "gw-unknown")
+        with self.assertRaises(ModelNotAllowed):
+            self.admit(closed)
+
+    def test_a_refused_name_takes_no_unit(self) -> None:
+        """The rate is for requests that could have been served."""
+        raw = self.world.key(None)
+        for _ in range(5):
+            with self.assertRaises(ModelNotAllowed):
+                self.admit(raw, "auto")
+        self.admit(raw)
+        self.admit(raw)
+
+    def test_the_rate_is_the_tenants(self) -> None:
+        """Two keys of one tenant share it; the refusal names the instant of the next unit."""
+        first, second = self.world.key(None), self.world.key(None)
+        facts = Facts("r")
+        self.admit(first)
+        self.admit(second, facts=facts)
+        assert facts.rate is not None
+        self.assertEqual((facts.rate.limit, facts.rate.remaining), (2, 0))
+        with self.assertRaises(RateLimited) as refused:
+            self.admit(first)
+        self.assertEqual(refused.exception.retry_after_s, 0.5)
+        self.world.clock.advance(0.5)
+        self.admit(second)
+
+    def test_a_unit_that_is_given_back_can_be_taken_again(self) -> None:
+        """By a request that was refused for another reason."""
+        raw = self.world.key(None)
+        for _ in range(5):
+            self.admit(raw).give_back(self.world.clock.now_s())
+        self.admit(raw)
+        self.admit(raw)
+        with self.assertRaises(RateLimited):
+            self.admit(raw)
+
+    def test_only_what_may_be_asked_for_is_visible(self) -> None:
+        """In the order of the catalog."""
+        visible = self.admission.visible_models
+        self.assertEqual(visible(self.admission.authenticate(self.world.key(None))), ("mini", "gw-mini"))
+        self.assertEqual(visible(self.admission.authenticate(self.world.key(None, tenant="closed"))), ())
+        other = self.admission.authenticate(self.world.key(None, tenant="other"))
+        self.assertEqual(visible(other), ("auto", "mini", "gw-mini"))

@@ -1,0 +1,192 @@
+"""What an operator can ask of a data directory, by name with plain arguments."""
+
+import json
+import unittest
+from typing import Any
+
+from gateway.commands import CommandError
+from gateway.errors import BudgetExceeded, InvalidApiKey, UpstreamTimeout
+from gateway.keys import KeyChanged
+from tests.support.world import USD, RealWorld, chat, scripted
+
+
+class CommandsTest(unittest.TestCase):
+    """Commands over the open books of a real file."""
+
+    def setUp(self) -> None:
+        self.world = self.enterContext(RealWorld())
+
+    def run_command(self, command: str, **arguments: Any) -> Any:
+        """The result of a command, as it looks after it crossed a wire."""
+        return json.loads(json.dumps(self.world.run(command, **arguments)))
+
+    def refusal(self, command: str, **arguments: Any) -> str:
+        """What the operator is told."""
+        with self.assertRaises(CommandError) as refused:
+            self.world.run(command, **arguments)
+        return str(refused.exception)
+
+    def unresolved(self, raw_key: str) -> int:
+        """A hold of a request whose outcome is unknown."""
+        with self.assertRaises(UpstreamTimeout):
+            self.world.gateway.handle(raw_key, chat(max_tokens=10))
+        [hold] = self.run_command("ledger.holds")
+        return int(hold["id"])
+
+    def test_a_key_is_shown_whole_once(self) -> None:
+        """When it is made and when it is rotated; its tenant is made with it."""
+        made = self.run_command("keys.create", tenant="new", budget_usd="5")
+        self.assertEqual(set(made), {"id", "key", "tenant"})
+        self.assertEqual(self.world.books.keys.authenticate(made["key"]).id, made["id"])
+        rotated = self.run_command("keys.rotate", id=made["id"])
+        self.assertEqual((rotated["id"], rotated["tenant"]), (made["id"], "new"))
+        self.assertNotEqual(rotated["key"], made["key"])
+        shown = json.dumps([self.run_command("keys.list"), self.run_command("keys.show", id=made["id"])])
+        for secret in (made["key"], rotated["key"]):
+            self.assertNotIn(secret.rpartition("-")[2], shown)
+        self.assertNotIn("digest", shown)
+
+    def test_a_key_shows_its_budget(self) -> None:
+        """In nano-dollars, all of it."""
+        made = self.run_command("keys.create", tenant="acme", budget_usd="5", budget_window="day", name="ci")
+        shown = self.run_command("keys.show", id=made["id"])
+        expected = {"id": made["id"], "tenant": "acme", "name": "ci", "blocked": False, "limit_nanousd": 5 * USD}
+        expected |= {"spent_nanousd": 0, "held_nanousd": 0, "unresolved_nanousd": 0, "overage_nanousd": 0}
+        expected |= {"window": "day", "expires_ms": None}
+        self.assertEqual({name: shown[name] for name in expected}, expected)
+        self.assertEqual(self.run_command("keys.list"), [shown])
+
+    def test_blocking_and_deleting_take_effect_at_once(self) -> None:
+        """At the next request."""
+        raw = self.world.key()
+        key_id = self.world.shown(raw)["id"]
+        self.world.gateway.handle(raw, chat())
+        self.assertTrue(self.run_command("keys.block", id=key_id)["blocked"])
+        with self.assertRaises(InvalidApiKey):
+            self.world.gateway.handle(raw, chat())
+        self.assertFalse(self.run_command("keys.unblock", id=key_id)["blocked"])
+        self.world.gateway.handle(raw, chat())
+        self.assertEqual(self.run_command("keys.delete", id=key_id), {"id": key_id, "deleted": True})
+        with self.assertRaises(InvalidApiKey):
+            self.world.gateway.handle(raw, chat())
+        self.assertEqual(len(self.run_command("ledger.rows", key=key_id)), 2)
+
+    def test_a_budget_holds(self) -> None:
+        """The smallest amount is exact."""
+        raw = self.world.key("0.000000001")
+        with self.assertRaises(BudgetExceeded):
+            self.world.gateway.handle(raw, chat())
+        self.assertEqual(self.world.shown(raw)["limit_nanousd"], 1)
+
+    def test_rows_are_listed_oldest_first(self) -> None:
+        """Of one key or of all, the newest so many, with every promised field."""
+        one, two = self.world.key(), self.world.key()
+        for raw in (one, two, one):
+            self.world.gateway.handle(raw, chat(max_tokens=5))
+        rows = self.run_command("ledger.rows")
+        ids = [row["request_id"] for row in rows]
+        self.assertEqual((len(ids), ids), (3, sorted(ids)))
+        self.assertEqual(ids[-2:], [row["request_id"] for row in self.run_command("ledger.rows", limit=2)])
+        of_one = self.run_command("ledger.rows", key=self.world.shown(one)["id"])
+        self.assertEqual([row["request_id"] for row in of_one], [ids[0], ids[2]])
+        promised = {"request_id", "tenant", "key_id", "alias", "deployment", "exit", "state", "cost_nanousd"}
+        promised |= {"overage_nanousd", "estimated", "prompt_tokens", "cached_tokens", "completion_tokens"}
+        self.assertLessEqual(promised | {"reasoning_tokens"}, set(rows[0]))
+
+    def test_usage_is_summed(self) -> None:
+        """Per tenant, key and alias."""
+        raw = self.world.key()
+        for _ in range(3):
+            self.world.gateway.handle(raw, chat())
+        [usage] = self.run_command("usage")
+        self.assertEqual((usage["tenant"], usage["alias"], usage["requests"]), ("acme", "mini", 3))
+        self.assertEqual(usage["cost_nanousd"], self.world.shown(raw)["spent_nanousd"])
+
+    def test_the_books_are_verified(self) -> None:
+        """And say how much they looked at."""
+        self.world.gateway.handle(self.world.key(), chat())
+        report = self.run_command("ledger.verify")
+        self.assertEqual((report["ok"], report["rows"], report["holds"], report["differences"]), (True, 1, 1, []))
+
+    def test_an_unresolved_hold_is_settled_or_voided_once(self) -> None:
+        """By its number; the key's balance follows."""
+        for command, arguments, state, spent in (
+            ("ledger.settle", {"usd": "0.5"}, "settled", USD // 2),
+            ("ledger.settle", {"usd": "0"}, "settled", 0),
+            ("ledger.void", {}, "void", 0),
+        ):
+            with self.subTest(command), RealWorld(providers=scripted({"timeout": True})) as self.world:
+                raw = self.world.key("1")
+                hold = self.unresolved(raw)
+                self.assertGreater(self.world.shown(raw)["unresolved_nanousd"], 0)
+                result = self.run_command(command, hold=hold, **arguments)
+                self.assertEqual((result["hold"], result["state"]), (hold, state))
+                shown = self.world.shown(raw)
+                self.assertEqual((shown["unresolved_nanousd"], shown["held_nanousd"]), (0, 0))
+                self.assertEqual(shown["spent_nanousd"], spent)
+                self.assertIn("not open or unresolved", self.refusal(command, hold=hold, **arguments))
+                self.assertTrue(self.run_command("ledger.verify")["ok"])
+
+    def test_wrong_arguments_are_refused_and_change_nothing(self) -> None:
+        """Wrong types and ranges too: a file, a script or another version may have sent them."""
+        huge = 10**30
+        table: list[tuple[str, dict[str, Any], str]] = [
+            ("keys.create", {}, "tenant"),
+            ("keys.create", {"tenant": ""}, "tenant"),
+            ("keys.create", {"tenant": 5}, "tenant"),
+            ("keys.create", {"tenant": "Acme!"}, "tenant"),
+            ("keys.create", {"tenant": "a", "budget_usd": "-1"}, "budget_usd"),
+            ("keys.create", {"tenant": "a", "budget_usd": "1e3"}, "budget_usd"),
+            ("keys.create", {"tenant": "a", "budget_usd": 0.5}, "budget_usd"),
+            ("keys.create", {"tenant": "a", "budget_usd": "0.0000000001"}, "budget_usd"),
+            ("keys.create", {"tenant": "a", "budget_usd": "2000000000"}, "budget_usd"),
+            ("keys.create", {"tenant": "a", "budget_window": "year"}, "budget_window"),
+            ("keys.create", {"tenant": "a", "budget_window": ["day"]}, "budget_window"),
+            ("keys.create", {"tenant": "a", "expires_in_s": 0}, "expires_in_s"),
+            ("keys.create", {"tenant": "a", "expires_in_s": True}, "expires_in_s"),
+            ("keys.create", {"tenant": "a", "expires_in_s": huge}, "expires_in_s"),
+            ("keys.create", {"tenant": "a", "name": {"x": 1}}, "name"),
+            ("keys.show", {}, "id"),
+            ("keys.show", {"id": "nobody"}, "nobody"),
+            ("keys.rotate", {"id": "nobody"}, "nobody"),
+            ("keys.block", {"id": "nobody"}, "nobody"),
+            ("keys.unblock", {"id": 1}, "id"),
+            ("keys.delete", {"id": "nobody"}, "nobody"),
+            ("ledger.rows", {"limit": -1}, "limit"),
+            ("ledger.rows", {"limit": huge}, "limit"),
+            ("ledger.rows", {"key": ["x"]}, "key"),
+            ("ledger.settle", {"hold": 1}, "USD"),
+            ("ledger.settle", {"usd": "1"}, "hold"),
+            ("ledger.settle", {"hold": "1", "usd": "1"}, "hold"),
+            ("ledger.settle", {"hold": huge, "usd": "1"}, "hold"),
+            ("ledger.settle", {"hold": 1, "usd": "2000000000"}, "usd"),
+            ("ledger.settle", {"hold": 99, "usd": "1"}, "99"),
+            ("ledger.void", {}, "hold"),
+            ("ledger.void", {"hold": 99}, "99"),
+            ("keys.forge", {}, "keys.forge"),
+            ("", {}, "''"),
+        ]
+        for command, arguments, told in table:
+            with self.subTest(command=command, arguments=arguments):
+                self.assertIn(told, self.refusal(command, **arguments))
+        self.assertEqual(self.run_command("keys.list"), [])
+
+    def test_a_long_life_is_a_life(self) -> None:
+        """The largest number of seconds still fits."""
+        made = self.run_command("keys.create", tenant="a", expires_in_s=1 << 53)
+        self.world.books.keys.authenticate(made["key"])
+
+    def test_a_command_that_another_overtook_says_so(self) -> None:
+        """It changed nothing and can be repeated."""
+
+        async def overtaken(key_id: str, blocked: bool) -> None:
+            raise KeyChanged(key_id)
+
+        key_id = self.world.shown(self.world.key())["id"]
+        self.world.books.keys.set_blocked = overtaken  # type: ignore[method-assign]
+        self.assertIn("try again", self.refusal("keys.block", id=key_id))
+
+    def test_closed_books_are_told_as_such(self) -> None:
+        """Not as a fault of the operator's."""
+        self.world.books.store.close()
+        self.assertIn("cannot be read or written", self.refusal("usage"))

@@ -1,0 +1,63 @@
+"""What runs without a configuration."""
+
+import unittest
+
+from gateway.config import Config, load
+from gateway.demo import OPENAI_URL, demo_config
+from gateway.types import Tier
+
+KEY = {"OPENAI_API_KEY": "sk-demo-CANARY"}
+COMPATIBLE = KEY | {"OPENAI_BASE_URL": "http://127.0.0.1:11434/v1"}
+
+
+def demo(env: dict[str, str], *served: str) -> Config:
+    """The demo's configuration, loaded as any other."""
+    return load(demo_config(env, served), env)
+
+
+class DemoTest(unittest.TestCase):
+    """Every form of the demo is a configuration without a fault."""
+
+    def test_without_a_key_it_is_scripted_in_all_tiers(self) -> None:
+        """It answers at once, and its answers cost something."""
+        for env in ({}, {"OPENAI_API_KEY": ""}, {"OPENAI_BASE_URL": "http://127.0.0.1:1/v1"}):
+            with self.subTest(env):
+                config = demo(env)
+                self.assertEqual({d.tier for d in config.deployments.values()}, set(Tier))
+                self.assertEqual([p.dialect for p in config.providers.values()], ["fake"])
+                for deployment in config.deployments.values():
+                    entry = deployment.prices.at(0)
+                    assert entry is not None
+                    self.assertGreater(entry.price.output_pico, 0)
+
+    def test_a_key_alone_means_openai(self) -> None:
+        """With list prices in all tiers, whatever else is said of models."""
+        for env in (KEY, KEY | {"OPENAI_BASE_URL": ""}, KEY | {"OPENAI_BASE_URL": OPENAI_URL + "/"}):
+            with self.subTest(env):
+                config = demo(env, "ignored")
+                self.assertEqual([p.base_url for p in config.providers.values()], [OPENAI_URL])
+                self.assertEqual({d.tier for d in config.deployments.values()}, set(Tier))
+                self.assertNotIn("ignored", [d.model for d in config.deployments.values()])
+
+    def test_the_key_is_named_and_never_written(self) -> None:
+        """The text of a configuration may be shown."""
+        self.assertNotIn("CANARY", demo_config(COMPATIBLE, ("m",)))
+
+    def test_a_compatible_server_serves_its_first_three_models(self) -> None:
+        """One per tier; fewer of them serve several, and without a list there is a default."""
+        for served, models in {
+            ("a", "b", "c", "d"): ["a", "b", "c"],
+            ("a", "b"): ["a", "b", "b"],
+            ("a",): ["a", "a", "a"],
+            (): ["default"] * 3,
+        }.items():
+            with self.subTest(served):
+                config = demo(COMPATIBLE, *served)
+                self.assertEqual([d.model for d in config.deployments.values()], models)
+                self.assertEqual([d.tier for d in config.deployments.values()], list(Tier))
+                self.assertEqual(config.providers["upstream"].base_url, COMPATIBLE["OPENAI_BASE_URL"])
+
+    def test_names_that_no_configuration_may_hold_are_passed_over(self) -> None:
+        """A server chooses the names of its models; quotes and backslashes are fine."""
+        odd = ("", "日本", "a\nb", "x" * 257, "\U0001f642", "\ud83d", 'quo"ted\\path', "ok")
+        self.assertEqual([d.model for d in demo(COMPATIBLE, *odd).deployments.values()], ['quo"ted\\path', "ok", "ok"])

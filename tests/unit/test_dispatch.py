@@ -1,0 +1,315 @@
+"""What is sent to an upstream, what it can cost at most, and what is known of the call afterwards."""
+
+import json
+import unittest
+from typing import Any
+
+from gateway.chat import ChatRequest, parse_chat
+from gateway.clock import FakeClock
+from gateway.config import Config, load
+from gateway.context import Caller, Facts, Options, Principal, RequestContext
+from gateway.dispatch import Attempt, Dispatcher, default_cap
+from gateway.drive import drive
+from gateway.errors import AllProvidersFailed, ClientGone, Draining, GatewayError, InvalidRequest, UpstreamTimeout
+from gateway.ledger import Account
+from gateway.providers import FakeProvider, ProviderAnswer, UpstreamCall
+from gateway.settlement import Evidence, Reach
+from llmkit.errors import ProviderError, ProviderErrorKind
+from llmkit.tokens import IMAGE_LOW_BOUND
+from llmkit.types import Cancel, Usage
+from tests.support.world import CONFIG, chat
+from tracekit.trace import Tracer
+
+SMALL = CONFIG.replace("max_output_tokens = 16384", "max_output_tokens = 500\ncontext_window = 1000")
+
+
+class QuietCaller:
+    """A client that waits for ever; it keeps how long it was told to."""
+
+    cancel: Cancel | None = None
+
+    def __init__(self) -> None:
+        self.pauses: list[float] = []
+
+    async def start(self) -> None: ...
+
+    async def send(self, frame: bytes) -> None: ...
+
+    async def finish(self, last: bytes) -> None: ...
+
+    async def pause(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+
+
+class FailingProvider:
+    """An upstream whose every call ends in one way."""
+
+    name = "up"
+
+    def __init__(self, outcome: BaseException) -> None:
+        self.outcome = outcome
+        self.calls: list[UpstreamCall] = []
+
+    async def open(self, call: UpstreamCall, caller: Caller) -> ProviderAnswer:
+        self.calls.append(call)
+        raise self.outcome
+
+
+def request(**fields: Any) -> ChatRequest:
+    """A valid request."""
+    return parse_chat(json.dumps(chat(**fields)).encode(), Options())
+
+
+def prepared(config: str = CONFIG, *, at_ms: int = 0, **fields: Any) -> Attempt:
+    """The attempt for a request on the deployment `mini`."""
+    loaded: Config = load(config, {})
+    dispatcher = Dispatcher({}, loaded.providers, FakeClock())
+    return dispatcher.prepare(request(**fields), loaded.deployments["mini"], at_ms)
+
+
+def wire(config: str = CONFIG, **fields: Any) -> dict[str, Any]:
+    """What is sent for a request."""
+    return dict(json.loads(prepared(config, **fields).wire))
+
+
+class WireTest(unittest.TestCase):
+    """The body that leaves."""
+
+    def test_messages_and_tools_leave_untouched(self) -> None:
+        """Null, absent and empty content beside tool calls, any role, parts with their details."""
+        call = {"id": "c1", "type": "function", "function": {"name": "now", "arguments": "{}"}}
+        answer = {"role": "tool", "tool_call_id": "c1", "content": "12:00"}
+        user = {"role": "user", "content": "time?"}
+        image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA", "detail": "low"}}
+        table: dict[str, list[dict[str, Any]]] = {
+            "null content": [user, {"role": "assistant", "content": None, "tool_calls": [call]}, answer],
+            "no content": [user, {"role": "assistant", "tool_calls": [call]}, answer],
+            "null tool calls": [user, {"role": "assistant", "content": "ok", "tool_calls": None}, user],
+            "empty content": [user, {"role": "assistant", "content": ""}, user],
+            "developer": [{"role": "developer", "content": "Answer in one word."}, user],
+            "parts": [{"role": "user", "content": [{"type": "text", "text": "what is this?"}, image]}],
+            "other image": [
+                {"role": "user", "content": [{**image, "image_url": {"url": "data:image/png;base64,BBBB"}}]}
+            ],
+            "text parts": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}],
+            "bare texts": [{"role": "user", "content": ["a", "b"]}],
+            "unknown keys": [{"z": 1, "role": "user", "content": "x", "a": {"c": [None, 1.5, True]}}],
+            "a smile": [{"role": "user", "content": "x \U0001f642 y é \u2028"}],
+        }
+        for name, messages in table.items():
+            with self.subTest(name):
+                sent = wire(messages=messages, tools=None)
+                self.assertEqual(json.dumps(sent["messages"]), json.dumps(messages))
+                self.assertIsNone(sent["tools"])
+
+    def test_a_surrogate_pair_leaves_as_one_character(self) -> None:
+        """In UTF-8, as the escape meant."""
+        self.assertIn(
+            "x \U0001f642 y".encode(), prepared(messages=[{"role": "user", "content": "x \U0001f642 y"}]).wire
+        )
+
+    def test_the_order_of_keys_is_kept(self) -> None:
+        """What the gateway adds stands at the end."""
+        fields = {"seed": 18446744073709551615, "temperature": 0.0, "z_unknown": {"b": 1, "a": 2}, "stop": ["\n"]}
+        sent = wire(**fields)
+        self.assertEqual(list(sent), ["model", "messages", *fields, "max_completion_tokens"])
+        self.assertEqual({name: sent[name] for name in fields}, fields)
+
+    def test_the_model_is_the_deployments(self) -> None:
+        """And what speaks to the gateway, or would steer a client library, stays here."""
+        sent = wire(tags=["legal"], private=True, prompt_version="7", cache={"no-store": True}, api_base="http://x")
+        self.assertEqual(sent["model"], "gw-mini")
+        self.assertEqual(set(sent), {"model", "messages", "max_completion_tokens"})
+
+    def test_one_cap_leaves(self) -> None:
+        """The client's own, under the name that the upstream knows; without one the gateway's."""
+        self.assertEqual(wire(max_tokens=7)["max_completion_tokens"], 7)
+        self.assertNotIn("max_tokens", wire(max_tokens=7))
+        self.assertEqual(wire(max_tokens=7, max_completion_tokens=9)["max_completion_tokens"], 9)
+        old = CONFIG + 'output_cap_field = "max_tokens"\n'
+        self.assertEqual(wire(old, max_completion_tokens=9)["max_tokens"], 9)
+        self.assertEqual(wire()["max_completion_tokens"], 16384)
+
+    def test_the_default_cap_leaves_room_for_the_prompt(self) -> None:
+        """The smaller of what the model allows and what its window holds, at least one token."""
+        deployment = load(SMALL, {}).deployments["mini"]
+        self.assertEqual(default_cap(request(), deployment), 500)
+        middle = default_cap(request(text="x" * 2400), deployment)
+        self.assertTrue(350 < middle < 410, middle)
+        self.assertEqual(default_cap(request(text="x" * 9000), deployment), 1)
+        self.assertEqual(wire(SMALL, max_tokens=100_000)["max_completion_tokens"], 100_000)
+
+    def test_a_stream_is_asked_for_usage(self) -> None:
+        """Other options are kept; an upstream that does not know them is not sent any, nor is one that does not stream."""
+        self.assertEqual(wire(stream=True)["stream_options"], {"include_usage": True})
+        options = {"include_usage": False, "x_other": 1}
+        self.assertEqual(
+            wire(stream=True, stream_options=options)["stream_options"], {"include_usage": True, "x_other": 1}
+        )
+        self.assertNotIn("stream_options", wire(stream=False, stream_options=options))
+        old = CONFIG.replace('dialect = "fake"', 'dialect = "fake"\nstream_usage = false')
+        self.assertNotIn("stream_options", wire(old, stream=True, stream_options=options))
+
+
+class BoundTest(unittest.TestCase):
+    """The most that a call can cost."""
+
+    def test_the_prompt_is_bounded_by_its_bytes(self) -> None:
+        """Whatever its tokenizer does with them."""
+        for text in ("", "x" * 5000, "日" * 1000, "\n" * 100):
+            with self.subTest(text[:3]):
+                attempt = prepared(text=text, max_tokens=10)
+                self.assertGreaterEqual(attempt.prompt_bound, len(text.encode()))
+                self.assertEqual(attempt.bound_nanousd, attempt.prompt_bound * 1000 + 10 * 4000)
+
+    def test_every_choice_has_the_whole_cap(self) -> None:
+        """`n` and `best_of` multiply the output."""
+        self.assertEqual(prepared(max_tokens=10, n=4).output_bound, 40)
+        self.assertEqual(prepared(max_tokens=10, n=2, best_of=5).output_bound, 50)
+
+    def test_a_predicted_output_is_paid_for_beside_the_cap(self) -> None:
+        """Its rejected tokens are billed as output."""
+        attempt = prepared(max_tokens=10, prediction={"type": "content", "content": "é" * 100})
+        self.assertGreaterEqual(attempt.output_bound, 10 + 200)
+
+    def test_an_image_counts_by_its_stated_bound(self) -> None:
+        """Not by the length of its base64."""
+        image = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 200_000, "detail": "low"}}
+        attempt = prepared(messages=[{"role": "user", "content": [image]}])
+        self.assertTrue(IMAGE_LOW_BOUND < attempt.prompt_bound < IMAGE_LOW_BOUND + 1000, attempt.prompt_bound)
+
+    def test_the_price_is_the_one_in_force_at_the_start(self) -> None:
+        """And a price that is still to come is none."""
+        dated = CONFIG.replace(
+            "price = { input = 1, cached_input = 0.1, output = 4 }",
+            'price = [{ from = "2026-01-01T00:00:00Z", input = 1, output = 4 },'
+            ' { from = "2026-07-01T00:00:00Z", input = 1, output = 8 }]',
+        )
+        july_ms = 1_782_864_000_000
+        for at_ms, version in ((july_ms - 1, "2026-01-01T00:00:00Z"), (july_ms, "2026-07-01T00:00:00Z")):
+            self.assertEqual(prepared(dated, at_ms=at_ms).price.version, version)
+        with self.assertRaises(AllProvidersFailed):
+            prepared(dated, at_ms=1_767_225_600_000 - 1)
+
+    def test_a_fresh_sheet_of_evidence_knows_only_the_bounds(self) -> None:
+        """Nothing was sent yet."""
+        attempt = prepared(max_tokens=10)
+        self.assertEqual(attempt.evidence(), Evidence(attempt.prompt_bound, 10))
+        self.assertIs(attempt.evidence().reach, Reach.NOT_SENT)
+
+
+class OpenTest(unittest.TestCase):
+    """The call itself."""
+
+    def setUp(self) -> None:
+        self.clock = FakeClock(now_s=100.0)
+        self.config = load(CONFIG, {})
+        self.caller = QuietCaller()
+        self.tracer = Tracer()
+        self.facts = Facts("req_1")
+        self.evidence = Evidence(300, 10)
+        self.deadline_s: float | None = None
+
+    def open(self, provider: Any, **fields: Any) -> ProviderAnswer:
+        """Call `provider`."""
+        dispatcher = Dispatcher({"up": provider}, self.config.providers, self.clock)
+        asked = request(**fields)
+        context = RequestContext(
+            principal=Principal("k", "acme", Account("acme", "k", (1, 2, 3)), None),
+            raw=b"",
+            caller=self.caller,
+            options=Options(),
+            facts=self.facts,
+            started_s=self.clock.now_s(),
+            started_ms=0,
+            deadline_s=self.deadline_s,
+        )
+        attempt = dispatcher.prepare(asked, self.config.deployments["mini"], 0)
+        with self.tracer.start("attempt") as span:
+            return drive(dispatcher.open(context, asked, attempt, self.evidence, span))
+
+    def failed(self, outcome: BaseException) -> GatewayError:
+        """What a failing call raises."""
+        with self.assertRaises(GatewayError) as raised:
+            self.open(FailingProvider(outcome))
+        self.assertIs(raised.exception.__cause__, outcome)
+        return raised.exception
+
+    def test_an_open_answer_is_a_call_whose_outcome_is_unknown(self) -> None:
+        """The facts name who was asked."""
+        provider = FakeProvider([{"text": "hello"}])
+        answer = self.open(provider, max_tokens=10)
+        self.assertIs(self.evidence.reach, Reach.UNKNOWN)
+        facts = self.facts
+        self.assertEqual((facts.deployment, facts.provider, facts.tier, facts.attempts), ("mini", "up", "cheap", 1))
+        self.assertEqual(facts.hops, [])
+        answer.close()
+        self.assertTrue(provider.calls[0].closed)
+
+    def test_a_failure_leaves_its_facts(self) -> None:
+        """In the evidence, in the route and in the span."""
+        usage = Usage(prompt_tokens=5, completion_tokens=1)
+        error = self.failed(
+            ProviderError(ProviderErrorKind.SERVER, "x", sent=True, first_byte_seen=True, status=500, usage=usage)
+        )
+        self.assertEqual(error.code, "all_providers_failed")
+        self.assertEqual((self.evidence.reach, self.evidence.usage), (Reach.UNBILLED, usage))
+        self.assertEqual((self.facts.hops, self.facts.attempts), (["mini=server"], 1))
+
+    def test_a_call_that_failed_unsent_is_not_sent(self) -> None:
+        """It carries no money."""
+        self.failed(ProviderError(ProviderErrorKind.SERVER, "refused", sent=False, first_byte_seen=False))
+        self.assertIs(self.evidence.reach, Reach.NOT_SENT)
+
+    def test_a_client_that_leaves_before_anything_was_sent_owes_nothing(self) -> None:
+        """The transport says how far the call got, also when the process drains."""
+        for left in (ClientGone(), Draining()):
+            for sent, reach in ((False, Reach.NOT_SENT), (True, Reach.UNKNOWN)):
+                with self.subTest(left=type(left).__name__, sent=sent):
+                    left.__cause__ = ProviderError(ProviderErrorKind.SERVER, "x", sent=sent, first_byte_seen=False)
+                    with self.assertRaises(type(left)):
+                        self.open(FailingProvider(left))
+                    self.assertIs(self.evidence.reach, reach)
+
+    def test_a_client_that_leaves_without_facts_may_owe(self) -> None:
+        """What is not known to be unsent counts as sent."""
+        with self.assertRaises(ClientGone):
+            self.open(FailingProvider(ClientGone()))
+        self.assertIs(self.evidence.reach, Reach.UNKNOWN)
+
+    def test_any_other_exception_passes_through(self) -> None:
+        """It is a fault of ours; the call may have been sent."""
+        with self.assertRaises(ZeroDivisionError):
+            self.open(FailingProvider(ZeroDivisionError()))
+        self.assertIs(self.evidence.reach, Reach.UNKNOWN)
+
+    def test_the_upstream_is_told_the_deadline_and_the_trace(self) -> None:
+        """As an instant, and as the time that is left."""
+        provider = FailingProvider(ClientGone())
+        self.deadline_s = 103.5
+        with self.assertRaises(ClientGone):
+            self.open(provider)
+        [call] = provider.calls
+        self.assertEqual((call.deadline_s, call.time_left_s), (103.5, 3.5))
+        self.assertRegex(call.traceparent or "", r"^00-[0-9a-f]{32}-[0-9a-f]{16}-01$")
+
+    def test_a_deadline_ends_the_wait_for_a_slow_upstream(self) -> None:
+        """After the time that was left, not after the upstream's."""
+        self.deadline_s = 101.5
+        with self.assertRaises(UpstreamTimeout):
+            self.open(FakeProvider([{"text": "late", "latency_s": 60}]))
+        self.assertEqual(self.caller.pauses, [1.5])
+        self.assertEqual((self.evidence.reach, self.facts.hops), (Reach.UNKNOWN, ["mini=timeout"]))
+
+    def test_the_wait_for_an_upstream_is_not_the_gateways(self) -> None:
+        """It is kept apart, whatever became of it."""
+        clock = self.clock
+
+        class Slow(FailingProvider):
+            async def open(self, call: UpstreamCall, caller: Caller) -> ProviderAnswer:
+                clock.advance(2)
+                return await super().open(call, caller)
+
+        with self.assertRaises(ClientGone):
+            self.open(Slow(ClientGone()))
+        self.assertEqual(self.facts.upstream_s, 2)

@@ -1,0 +1,316 @@
+"""The store over SQLite on one thread: what is kept, what is rolled back, and whose fault an error is."""
+
+import contextlib
+import sqlite3
+import tempfile
+import unittest
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from unittest import mock
+
+from gateway import sqlite_store
+from gateway.drive import StorySuspendedError, drive
+from gateway.errors import StoreUnavailable
+from gateway.sqlite_store import SqliteStore, machine_boot_id
+from gateway.store import Durability, Transaction, Work
+from tests.support.connections import Fuse, disk_error, watched
+
+
+def insert(*names: str) -> Work[int]:
+    """Work that adds tenants of these names, and returns how many."""
+
+    async def work(transaction: Transaction) -> int:
+        for name in names:
+            await transaction.execute("INSERT INTO tenants VALUES (?, 0)", (name,))
+        return len(names)
+
+    return work
+
+
+def insert_then_raise(name: str, error: BaseException) -> Work[None]:
+    """Work that adds a tenant, then fails."""
+
+    async def work(transaction: Transaction) -> None:
+        await transaction.execute("INSERT INTO tenants VALUES (?, 0)", (name,))
+        raise error
+
+    return work
+
+
+async def names_in(transaction: Transaction) -> list[str]:
+    """Work that reads all tenants."""
+    return [name for (name,) in (await transaction.execute("SELECT name FROM tenants ORDER BY name")).records]
+
+
+class StoreCase(unittest.TestCase):
+    """A store whose queued work is carried by the next transaction alone, and whose COMMIT can be made to fail."""
+
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = Path(folder.name) / "ledger.db"
+        for name, seconds in (("FLUSH_AFTER_S", 60.0), ("RETRY_AFTER_S", 60.0)):
+            patch = mock.patch.object(sqlite_store, name, seconds)
+            patch.start()
+            self.addCleanup(patch.stop)
+        self.errors: list[BaseException] = []
+        self.fuse = Fuse()
+        self.store = self.open()
+
+    def open(self, durability: Durability = Durability.NORMAL) -> SqliteStore:
+        with watched(before=lambda sql: self.fuse(sql)):
+            store = SqliteStore(self.path, durability=durability, on_error=self.errors.append)
+        self.addCleanup(store.close)
+        return store
+
+    def names(self) -> list[str]:
+        """All tenants that are committed."""
+        return [name for (name,) in drive(self.store.read("SELECT name FROM tenants ORDER BY name"))]
+
+
+class TransactTest(StoreCase):
+    """One piece of work after another."""
+
+    def test_the_result_comes_once_it_is_committed(self) -> None:
+        """transact() returns what the work returned, and another connection sees what it did."""
+        self.assertEqual(drive(self.store.transact(insert("a", "b"))), 2)
+        with contextlib.closing(sqlite3.connect(self.path)) as other:
+            self.assertEqual(other.execute("SELECT count(*) FROM tenants").fetchone(), (2,))
+
+    def test_work_that_raises_leaves_nothing(self) -> None:
+        """Its exception passes through, what it did is rolled back, and nobody is alarmed: it is not an error here."""
+        with self.assertRaisesRegex(LookupError, "refused"):
+            drive(self.store.transact(insert_then_raise("a", LookupError("refused"))))
+        self.assertEqual((self.names(), self.errors), ([], []))
+
+    def test_a_broken_constraint_is_the_works_own_fault(self) -> None:
+        """The work is told, the store stays in order."""
+        drive(self.store.transact(insert("a")))
+        with self.assertRaises(sqlite3.IntegrityError):
+            drive(self.store.transact(insert("b", "a")))
+        self.assertEqual((self.names(), self.store.writable), (["a"], True))
+
+    def test_a_broken_statement_is_the_works_own_fault(self) -> None:
+        """Bad SQL and a value without a type are told to the work that brought them; the store stays in order."""
+
+        async def bad_sql(transaction: Transaction) -> None:
+            await transaction.execute("SELECT nothing FROM nowhere")
+
+        async def bad_value(transaction: Transaction) -> None:
+            await transaction.execute("SELECT ?", (object(),))  # type: ignore[arg-type]
+
+        for work in (bad_sql, bad_value):
+            with self.subTest(work=work.__name__), self.assertRaises(sqlite3.Error):
+                drive(self.store.transact(work))
+        self.assertTrue(self.store.writable)
+
+    def test_a_failed_commit_keeps_nothing(self) -> None:
+        """StoreUnavailable, nothing is kept, the operator is told, and the next transaction goes through."""
+        self.fuse.times = 1
+        with self.assertRaises(StoreUnavailable):
+            drive(self.store.transact(insert("a")))
+        self.assertEqual((self.names(), len(self.errors), self.store.writable), ([], 1, False))
+        drive(self.store.transact(insert("b")))
+        self.assertEqual((self.names(), self.store.writable), (["b"], True))
+
+    def test_every_fault_of_the_storage_fails_the_commit(self) -> None:
+        """Busy, full, read-only, damaged: at BEGIN, in a statement or at COMMIT, it is 503 and nothing is kept."""
+        codes = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CORRUPT)
+        for code in (*codes, sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_NOTADB):
+            for words in ("BEGIN", "INSERT", "COMMIT"):
+                with self.subTest(code=code, words=words):
+                    self.fuse = Fuse(words, lambda code=code: disk_error(code))  # type: ignore[misc]
+                    self.fuse.times = 1
+                    with self.assertRaises(StoreUnavailable):
+                        drive(self.store.transact(insert("a")))
+                    self.assertEqual(self.names(), [])
+
+    def test_a_transaction_that_sqlite_took_away_is_not_finished(self) -> None:
+        """If an error ends the whole transaction, the rest of the batch is not run outside of one."""
+
+        async def loses_the_transaction(transaction: Transaction) -> None:
+            await transaction.execute("INSERT INTO tenants VALUES ('a', 0)")
+            await transaction.execute("ROLLBACK")
+            raise MemoryError
+
+        with self.assertRaises(MemoryError):
+            drive(self.store.transact(loses_the_transaction))
+        drive(self.store.transact(insert("b")))
+        self.assertEqual(self.names(), ["b"])
+
+    def test_an_interrupt_passes_through_and_keeps_nothing(self) -> None:
+        """A BaseException of the work is raised as it is; the store works on."""
+        with self.assertRaises(KeyboardInterrupt):
+            drive(self.store.transact(insert_then_raise("a", KeyboardInterrupt())))
+        drive(self.store.transact(insert("b")))
+        self.assertEqual(self.names(), ["b"])
+
+    def test_work_that_suspends_is_stopped(self) -> None:
+        """Work may only await its transaction."""
+
+        class Suspends(Awaitable[None]):
+            def __await__(self):  # type: ignore[no-untyped-def]
+                yield
+
+        async def work(transaction: Transaction) -> None:
+            await transaction.execute("INSERT INTO tenants VALUES ('a', 0)")
+            await Suspends()
+
+        with self.assertRaises(StorySuspendedError):
+            drive(self.store.transact(work))
+        self.assertEqual(self.names(), [])
+
+    def test_results_count_rows_and_name_the_last(self) -> None:
+        """A statement says how many rows it changed, RETURNING included, and the id of the row it inserted."""
+
+        async def work(transaction: Transaction) -> list[tuple[int, int]]:
+            boot = await transaction.execute("INSERT INTO boots (started_ms, pid, machine_boot) VALUES (1, 1, '')")
+            none = await transaction.execute("UPDATE boots SET pid = 2 WHERE pid = 7")
+            both = await transaction.execute("UPDATE boots SET pid = 2 RETURNING id")
+            return [(boot.rowcount, boot.last_id), (none.rowcount, 0), (both.rowcount, both.records[0][0])]
+
+        self.assertEqual(drive(self.store.transact(work)), [(1, 1), (0, 0), (1, 1)])
+
+
+class QueueTest(StoreCase):
+    """Work that nobody waits for."""
+
+    def test_queued_work_comes_before_the_next_transaction(self) -> None:
+        """It is not there before a commit; the next transaction sees all of it, in order."""
+        for name in ("a", "b"):
+            self.store.enqueue(insert(name))
+        self.assertEqual(self.names(), [])
+        self.assertEqual(drive(self.store.transact(names_in)), ["a", "b"])
+
+    def test_flush_commits_what_is_queued(self) -> None:
+        """And does nothing when nothing is."""
+        self.store.enqueue(insert("a"))
+        self.store.flush()
+        self.fuse.times = 1
+        self.store.flush()
+        self.assertEqual((self.names(), self.fuse.times), (["a"], 1))
+
+    def test_queued_work_survives_a_failed_commit(self) -> None:
+        """It is tried again before later work, in the same order, and kept once."""
+        self.store.enqueue(insert("a"))
+        self.store.enqueue(insert("b"))
+        self.fuse.times = 2
+        for _ in range(2):
+            with self.assertRaises(StoreUnavailable):
+                self.store.flush()
+        self.store.enqueue(insert("c"))
+        self.assertEqual(drive(self.store.transact(names_in)), ["a", "b", "c"])
+
+    def test_queued_work_that_raises_is_reported_and_alone(self) -> None:
+        """Whatever it raises, broken SQL included, its neighbours are kept and it is not tried again."""
+
+        async def bad_sql(transaction: Transaction) -> None:
+            await transaction.execute("INSERT INTO nowhere VALUES (1)")
+
+        failures = (
+            insert_then_raise("x", ValueError()),
+            insert_then_raise("y", RecursionError()),
+            bad_sql,
+            insert("a"),
+        )
+        self.store.enqueue(insert("a"))
+        for work in failures:
+            self.store.enqueue(work)
+        self.store.enqueue(insert("b"))
+        self.assertEqual(drive(self.store.transact(names_in)), ["a", "b"])
+        kinds = [type(error) for error in self.errors]
+        self.assertEqual(kinds, [ValueError, RecursionError, sqlite3.OperationalError, sqlite3.IntegrityError])
+        self.store.flush()
+        self.assertEqual(len(self.errors), 4)
+
+    def test_a_storage_fault_in_queued_work_keeps_it(self) -> None:
+        """A full disk is not the work's fault: it stays queued, and the waiting transaction is refused."""
+        self.store.enqueue(insert("a"))
+        self.fuse = Fuse("INSERT", lambda: disk_error(sqlite3.SQLITE_FULL))
+        self.fuse.times = 1
+        with self.assertRaises(StoreUnavailable):
+            drive(self.store.transact(names_in))
+        self.assertEqual(drive(self.store.transact(names_in)), ["a"])
+
+    def test_close_commits_what_is_queued(self) -> None:
+        """What was queued is there after the next start."""
+        self.store.enqueue(insert("a"))
+        self.store.close()
+        self.store = self.open()
+        self.assertEqual(self.names(), ["a"])
+
+    def test_close_does_not_hang_on_a_broken_disk(self) -> None:
+        """It gives up what cannot be committed."""
+        self.store.enqueue(insert("a"))
+        self.fuse.times = 1000
+        self.store.close()
+        self.fuse.times = 0
+        self.store = self.open()
+        self.assertEqual(self.names(), [])
+
+    def test_a_closed_store_takes_nothing(self) -> None:
+        """transact() is refused, enqueue() is harmless, close() may be called again."""
+        self.store.close()
+        self.store.close()
+        self.store.enqueue(insert("a"))
+        with self.assertRaises(StoreUnavailable):
+            drive(self.store.transact(insert("b")))
+
+
+class ReadTest(StoreCase):
+    """Reading."""
+
+    def test_a_read_sees_only_what_is_committed(self) -> None:
+        """Work in progress is invisible."""
+        seen: list[list[str]] = []
+
+        async def work(transaction: Transaction) -> None:
+            await transaction.execute("INSERT INTO tenants VALUES ('a', 0)")
+            seen.append(self.names())
+
+        drive(self.store.transact(work))
+        self.assertEqual((seen, self.names()), ([[]], ["a"]))
+
+    def test_reading_cannot_write(self) -> None:
+        """The second connection never writes."""
+        with self.assertRaises(StoreUnavailable):
+            drive(self.store.read("INSERT INTO tenants VALUES ('a', 0)"))
+
+    def test_a_failed_read_is_told(self) -> None:
+        """StoreUnavailable for the caller, the cause for the operator."""
+        self.fuse = Fuse("SELECT")
+        self.fuse.times = 1
+        with self.assertRaises(StoreUnavailable):
+            self.names()
+        self.assertEqual(len(self.errors), 1)
+
+
+class SettingsTest(StoreCase):
+    """How the file is opened."""
+
+    def test_durability_is_what_sqlite_is_told(self) -> None:
+        """`full` syncs every commit, `normal` does not; both write ahead."""
+        self.store.close()
+        for durability, level in ((Durability.FULL, 2), (Durability.NORMAL, 1)):
+            store = self.open(durability)
+            self.assertEqual(drive(store.transact(self._pragma("synchronous"))), level)
+            self.assertEqual(drive(store.transact(self._pragma("journal_mode"))), "wal")
+            self.assertEqual(drive(store.transact(self._pragma("foreign_keys"))), 1)
+            store.close()
+
+    def test_a_new_ledger_is_one_file_with_its_mark(self) -> None:
+        """The draft is gone, and the file says what it is."""
+        self.store.close()
+        self.assertEqual([file.name for file in self.path.parent.iterdir()], ["ledger.db"])
+        self.assertEqual(self.path.read_bytes()[68:72], b"gwl1")
+
+    def test_the_boot_of_the_machine_has_a_name(self) -> None:
+        """It stays the same while the machine runs."""
+        self.assertEqual(machine_boot_id(), machine_boot_id())
+
+    @staticmethod
+    def _pragma(name: str) -> Callable[[Transaction], Awaitable[object]]:
+        async def work(transaction: Transaction) -> object:
+            return (await transaction.execute(f"PRAGMA {name}")).records[0][0]
+
+        return work
