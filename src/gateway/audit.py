@@ -32,12 +32,13 @@ _HOLD_DIFFERENCES = """
         OR (state IN ('settled', 'void')) <> (resolved_by IS NOT NULL)
     ORDER BY id LIMIT 100"""
 _ROW_DIFFERENCES = """
-    SELECT requests.request_id, requests.cost_nanousd, coalesce(sum(holds.cost_nanousd), 0)
+    SELECT requests.request_id, requests.cost_nanousd, requests.overage_nanousd,
+        coalesce(sum(holds.cost_nanousd), 0) AS held_cost, coalesce(sum(holds.overage_nanousd), 0) AS held_overage
     FROM requests LEFT JOIN holds ON holds.request_id = requests.request_id AND holds.resolved_by = 'request'
     WHERE requests.state IN ('settled', 'void')
         AND NOT EXISTS (SELECT 1 FROM holds AS other WHERE other.request_id = requests.request_id
             AND (other.resolved_by IS NULL OR other.resolved_by <> 'request'))
-    GROUP BY requests.id HAVING requests.cost_nanousd <> coalesce(sum(holds.cost_nanousd), 0)
+    GROUP BY requests.id HAVING requests.cost_nanousd <> held_cost OR requests.overage_nanousd <> held_overage
     ORDER BY requests.id LIMIT 100"""
 _ROWLESS_HOLDS = """
     SELECT holds.id, holds.request_id FROM holds LEFT JOIN requests ON requests.request_id = holds.request_id
@@ -75,8 +76,8 @@ async def verify(store: Store) -> Report:
         for hold, state, amount, cost, overage in await store.read(_HOLD_DIFFERENCES)
     ]
     differences += [
-        f"row {request} says {row_cost}, its holds say {hold_cost} nano-dollars"
-        for request, row_cost, hold_cost in await store.read(_ROW_DIFFERENCES)
+        f"row {request} says {cost} and overage {overage}, its holds say {held_cost} and {held_overage} nano-dollars"
+        for request, cost, overage, held_cost, held_overage in await store.read(_ROW_DIFFERENCES)
     ]
     differences += [f"hold {hold} of {request} has no row" for hold, request in await store.read(_ROWLESS_HOLDS)]
     counts = [int(count) for count in (await store.read(_COUNTS))[0]]
@@ -124,10 +125,12 @@ async def list_holds(store: Store) -> list[dict[str, Value]]:
 
 
 async def usage(store: Store) -> list[dict[str, Value]]:
-    """Requests, tokens and cost per tenant, key and alias."""
+    """Requests, tokens and cost per tenant, key and alias; late settlements count, as in the balances."""
     names = ("tenant", "key_id", "alias", "requests", "prompt_tokens", "completion_tokens", "cost_nanousd")
     records = await store.read(
-        """SELECT tenant, key_id, alias, count(*), sum(prompt_tokens), sum(completion_tokens), sum(cost_nanousd)
-            FROM requests GROUP BY tenant, key_id, alias ORDER BY tenant, key_id, alias"""
+        """SELECT tenant, key_id, alias, count(*), sum(prompt_tokens), sum(completion_tokens), coalesce(sum(cost), 0)
+            FROM requests LEFT JOIN (SELECT request_id, sum(cost_nanousd) AS cost FROM holds GROUP BY request_id)
+                USING (request_id)
+            GROUP BY tenant, key_id, alias ORDER BY tenant, key_id, alias"""
     )
     return [dict(zip(names, record, strict=True)) for record in records]

@@ -236,9 +236,7 @@ class Ledger:
         Raises BudgetExceeded (402) if spent and unresolved money leave no room at some level, BudgetReserved (429) if
         only other requests' holds are in the way, StoreUnavailable; nothing is booked then.
         """
-        if amount_nanousd > MAX_NANOUSD:
-            raise BudgetExceeded("The request could cost more than any budget allows.")
-        _check_amount(amount_nanousd)
+        _check_hold(amount_nanousd)
 
         async def work(transaction: Transaction) -> Reservation:
             now_ms = self._clock.wall_ms()
@@ -272,6 +270,7 @@ class Ledger:
         Raises BudgetExceeded or BudgetReserved as reserve() does, AlreadyResolved; nothing is booked then.
         """
         _check_amount(extra_nanousd)
+        _check_hold(reservation.amount_nanousd + extra_nanousd)
 
         async def work(transaction: Transaction) -> None:
             raised = await transaction.execute(
@@ -553,6 +552,13 @@ def _check_amount(nanousd: int) -> None:
     """Refuse what is not an amount: a bool, a float, a negative or an absurd number."""
     if type(nanousd) is not int or not 0 <= nanousd <= MAX_NANOUSD:
         raise ValueError(f"not an amount in nano-dollars: {nanousd!r}")
+
+
+def _check_hold(nanousd: int) -> None:
+    """Refuse what is not an amount, and a hold beyond any budget."""
+    if type(nanousd) is int and nanousd > MAX_NANOUSD:
+        raise BudgetExceeded("The request could cost more than any budget allows.")
+    _check_amount(nanousd)
 
 
 def _expect_all(rowcount: int, balances: Sequence[int]) -> None:

@@ -22,8 +22,9 @@ from gateway.config import Config, ConfigError, load, load_file
 from gateway.data_dir import Control, DataDir
 from gateway.demo import DEMO_BUDGET_USD, DEMO_KEY_NAME, DEMO_TENANT, OPENAI_URL, demo_config
 from gateway.drive import drive
-from gateway.errors import StoreUnavailable
+from gateway.errors import ClientGone, Draining, StoreUnavailable
 from gateway.gateway import Gateway
+from gateway.http_head import HttpRefusal
 from gateway.oplog import OpLog
 from gateway.server import FrontLimits, FrontServer
 from llmkit.client import OpenAICompatClient
@@ -120,7 +121,8 @@ class Process:
                 self._limits(),
                 self._clock,
                 exempt=HEALTH_PATHS.__contains__,
-                on_error=self._log.error,
+                on_error=self._report,
+                stamp=lambda: [("x-request-id", api.gateway.new_facts().request_id)],
             )
             stack.callback(server.close)
             self._catch_signals()
@@ -140,6 +142,11 @@ class Process:
         left = server.drain(stop_now)
         self._log.event("drained", left_behind=left)
         return 0
+
+    def _report(self, error: BaseException) -> None:
+        """Log what ended an exchange, unless a client did."""
+        if not isinstance(error, HttpRefusal | ClientGone | Draining):
+            self._log.error(error)
 
     def _hurry(self, stop_now: threading.Event) -> None:
         while self._signals.get() == signal.SIGHUP:

@@ -246,7 +246,8 @@ class Exchange:
             self._connection.gone = True
         elif not sent:
             with contextlib.suppress(ClientGone):
-                self._connection.write(_refusal_answer(_refusal_for(error), with_body=self.head.method != "HEAD"))
+                refusal = _refusal_for(error)
+                self._connection.write(self._connection.server.refusal(refusal, with_body=self.head.method != "HEAD"))
 
     def _answer_head(self, status: int, headers: Headers, framing: str, *, delimited: bool) -> bytes:
         """The head, which says whether the connection goes on: only if the answer ends before the connection does."""
@@ -309,7 +310,7 @@ class _Connection(socketserver.BaseRequestHandler):
             self.gone = True
         except HttpRefusal as refusal:
             with contextlib.suppress(ClientGone):
-                self.write(_refusal_answer(refusal))
+                self.write(self.server.refusal(refusal))
             self.server.on_error(refusal)
 
     def finish(self) -> None:
@@ -451,6 +452,7 @@ class FrontServer(ThreadingHTTPServer):
     exempt    whether a path (health) is served even above max_in_flight
     on_error  told of every exception that ended an exchange or a head, and of a lack of file descriptors; sorts by
               type, writes no secrets, never raises
+    stamp     headers of each answer that the front makes by itself: a request id
 
     `_lock` guards `_in_flight`, `_connections` and `turned_away`; it is held for no call of a caller's function and
     for no I/O. `phase` only grows.
@@ -469,6 +471,7 @@ class FrontServer(ThreadingHTTPServer):
         *,
         exempt: Callable[[str], bool] = lambda path: False,
         on_error: Callable[[BaseException], None] = lambda error: None,
+        stamp: Callable[[], Headers] = lambda: (),
         pause: Callable[[float], object] | None = None,
     ) -> None:
         """Bind and listen; OSError if the address is taken. Connections are accepted after `start`."""
@@ -479,6 +482,7 @@ class FrontServer(ThreadingHTTPServer):
         self.turned_away = 0
         self._handle = handle
         self._exempt = exempt
+        self._stamp = stamp
         self._pause = pause or threading.Event().wait
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
@@ -583,6 +587,17 @@ class FrontServer(ThreadingHTTPServer):
             connection.busy = False
             self._leave()
 
+    def refusal(self, refusal: HttpRefusal, *, with_body: bool = True) -> bytes:
+        """The front's own answer, whole; it also announces the close."""
+        kind = "invalid_request_error" if refusal.status < 500 else "server_error"
+        error = {"message": refusal.message, "type": kind, "param": None, "code": refusal.code}
+        body = json.dumps({"error": error}).encode()
+        headers = [("content-type", "application/json"), *self._stamp()]
+        if refusal.status == 503:
+            headers.append(("retry-after", "1"))
+        head = _answer_head(refusal.status, headers, f"content-length: {len(body)}\r\nconnection: close\r\n")
+        return head + body if with_body else head
+
     def server_bind(self) -> None:
         """Bind without http.server's look-up of the host's name, which can take seconds."""
         socketserver.TCPServer.server_bind(self)
@@ -641,7 +656,7 @@ class FrontServer(ThreadingHTTPServer):
         self.turned_away += 1
         with contextlib.suppress(OSError):
             request.setblocking(False)
-            request.send(_TOO_MANY_CONNECTIONS)
+            request.send(self.refusal(_TOO_MANY_CONNECTIONS))
             request.shutdown(socket.SHUT_WR)
         self._refused.append((self.clock.now_s() + _LINGER_S, request))
 
@@ -718,16 +733,4 @@ def _refusal_for(error: BaseException) -> HttpRefusal:
     return HttpRefusal(500, "internal_error", "The gateway failed to handle this request.")
 
 
-def _refusal_answer(refusal: HttpRefusal, *, with_body: bool = True) -> bytes:
-    """The whole answer, which also announces the close."""
-    kind = "invalid_request_error" if refusal.status < 500 else "server_error"
-    error = {"message": refusal.message, "type": kind, "param": None, "code": refusal.code}
-    body = json.dumps({"error": error}).encode()
-    headers = [("content-type", "application/json")]
-    if refusal.status == 503:
-        headers.append(("retry-after", "1"))
-    head = _answer_head(refusal.status, headers, f"content-length: {len(body)}\r\nconnection: close\r\n")
-    return head + body if with_body else head
-
-
-_TOO_MANY_CONNECTIONS = _refusal_answer(HttpRefusal(503, "overloaded", "Too many connections are open."))
+_TOO_MANY_CONNECTIONS = HttpRefusal(503, "overloaded", "Too many connections are open.")

@@ -144,7 +144,6 @@ class ResponseReader:
             self._remaining = int(lengths[0])
             self._step = ResponseReader._read_length
         else:
-            self._persistent = False
             self._step = ResponseReader._read_to_the_end
 
     def _read_length(self) -> bool:

@@ -425,15 +425,15 @@ def _detail_facts(detail: object) -> Mapping[str, object]:
     """FastAPI's form: a text, or a list of faults with their places."""
     if not isinstance(detail, list):
         return {"message": detail}
-    faults = [(_place(fault.get("loc")), fault.get("msg")) for fault in detail if isinstance(fault, dict)]
+    faults = [(_place(fault.get("loc")), str(fault.get("msg"))) for fault in detail if isinstance(fault, dict)]
     return {
-        "message": "; ".join(f"{place}: {message}" for place, message in faults),
+        "message": "; ".join(f"{place}: {message}" if place else message for place, message in faults),
         "param": faults[0][0] if faults else None,
     }
 
 
 def _place(loc: object) -> str:
-    return ".".join(str(step) for step in loc if step != "body") if isinstance(loc, list) else "request"
+    return ".".join(str(step) for step in loc if step != "body") if isinstance(loc, list) else ""
 
 
 def _wire_error(facts: Mapping[str, object], *, status: int | None = None, usage: Usage | None = None) -> WireError:

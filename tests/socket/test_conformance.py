@@ -481,11 +481,13 @@ class StreamTest(FrontCase):
 
     def test_usage_comes_only_if_asked_and_last(self) -> None:
         """One chunk without choices, with the cost; otherwise no trace of usage and no empty choices."""
-        chatty = [ROLE, event({"content": "a"}, usage=USAGE), STOP, event(choices=[], usage=USAGE), DONE]
+        chatty = [ROLE, event({"content": "a"}, usage=USAGE), event(finish="stop", x_groq={"id": "x", "usage": USAGE})]
+        chatty += [event(choices=[], usage=USAGE), DONE]
         front = self.live(stream(*chatty))
         for fields in STREAMED, {**STREAMED, "stream_options": {"include_usage": False}}:
             chunks = front.chat(**fields).chunks
             self.assertTrue(all(chunk["choices"] and chunk.get("usage") is None for chunk in chunks))
+            self.assertEqual(chunks[-1]["x_groq"], {"id": "x"})
         reply = front.chat(**USAGE_WANTED)
         *chunks, last = reply.chunks
         self.assertTrue(all(chunk["choices"] and chunk.get("usage") is None for chunk in chunks))

@@ -26,7 +26,7 @@ def watched(*, before: Hook = nothing, after: Hook = nothing) -> Iterator[None]:
             after(sql)
             return cursor
 
-    with mock.patch("gateway.sqlite_store.sqlite3.connect", functools.partial(sqlite3.connect, factory=Watched)):
+    with mock.patch.object(sqlite3, "connect", functools.partial(sqlite3.connect, factory=Watched)):
         yield
 
 

@@ -30,6 +30,7 @@ from tracekit.trace import Tracer
 
 PATIENCE_S = 10.0
 PROVIDER_KEY = "sk-provider-PROVIDERCANARY0001"
+CONTROL_TOKEN = "c" * 64
 DONE = b"[DONE]"
 
 Headers = Sequence[tuple[str, str]]
@@ -42,8 +43,9 @@ Body = Mapping[str, Any] | bytes | None
 class Front:
     """A serving gateway with books of its own; stop() it, which also checks the books.
 
-    errors  every exception that the server or the gateway reported; stop() raises for those that are no outcome of a
-            request, so a test that provokes one clears them
+    errors  every exception that the server, the gateway or the store reported; stop() raises for those that are no
+            outcome of a request, so a test that provokes one clears them
+    health  what the readiness page is told
     log     what the operator would read on stderr
     spans   every finished span
     """
@@ -56,13 +58,13 @@ class Front:
         limits: FrontLimits | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self.errors: list[BaseException] = []
         self.log = io.StringIO()
         self.spans = MemorySink()
         self._oplog = OpLog(RealClock(), self.log)
         self._ended = 0
         self._changed = threading.Condition()
         self.world = RealWorld(config=config, clock=clock, env={"UP_KEY": PROVIDER_KEY})
+        self.errors = self.world.errors
         self.world.gateway = build_gateway(
             self.world.config,
             self.world.books,
@@ -71,11 +73,12 @@ class Front:
             providers=providers,
             on_error=self._on_error,
         )
-        self._api = Api(
+        self.health = Health(True, (), {})
+        self.api = Api(
             self.world.gateway,
             commands=self.world.books.commands,
-            control_token="c" * 64,
-            health=lambda: Health(True, (), {}),
+            control_token=CONTROL_TOKEN,
+            health=lambda: self.health,
             clock=self.world.clock,
         )
         self.server = FrontServer(
@@ -147,7 +150,7 @@ class Front:
 
     def _handle(self, exchange: Exchange) -> None:
         try:
-            self._api(exchange)
+            self.api(exchange)
         finally:
             with self._changed:
                 self._ended += 1
@@ -317,12 +320,17 @@ class Client:
     def cut_reply(self) -> Reply:
         """The next answer, whose body must be cut: it has no end, and the connection is closed."""
         status, headers = self.head()
+        pieces = self.pieces_to_the_cut()
+        return Reply(status, headers, b"".join(pieces), pieces)
+
+    def pieces_to_the_cut(self) -> list[bytes]:
+        """What is left of a chunked body that must be cut."""
         pieces = []
         try:
             while (piece := self.piece()) is not None:
                 pieces.append(piece)
         except ConnectionError:
-            return Reply(status, headers, b"".join(pieces), pieces)
+            return pieces
         raise AssertionError("the answer came to its end")
 
     def rest(self) -> bytes:

@@ -100,6 +100,7 @@ class QuirkTest(unittest.TestCase):
             "usage in the finish chunk": text_stream({**end, "usage": USAGE}),
             "usage null": [{**each, "usage": None} for each in text_stream(end)],
             "usage under x_groq": text_stream({**end, "x_groq": {"id": "r", "usage": USAGE}}),
+            "x_groq without usage": text_stream({**end, "x_groq": {"id": "r"}}),
             "usage with an empty choice after the end": text_stream(end, chunk({**ROLE, "content": ""}, usage=USAGE)),
             "azure": [azure, *text_stream(end)],
             "finish with the last text": [*text_stream()[:-1], chunk({"content": PARTS[-1]}, "stop")],
@@ -168,6 +169,10 @@ class QuirkTest(unittest.TestCase):
                     roles = [choice["delta"].get("role") for choice in choices]
                     self.assertEqual([roles[0], *filter(None, roles[1:])], ["assistant"])
                     self.assertEqual(len([choice for choice in choices if choice["finish_reason"]]), 1)
+                self.assertLessEqual({type(delta.get("content")) for delta in deltas(shaped)}, {str, type(None)})
+                for each in calls_of(shaped):
+                    self.assertIs(type(each["index"]), int)
+                    self.assertIs(type(each["function"].get("arguments", "")), str)
                 self.assertTrue(shaping.finished)
 
     def test_a_clean_stream_is_not_touched_again(self) -> None:
@@ -294,6 +299,7 @@ class FinishTest(unittest.TestCase):
             (chunk(ROLE, index=1), False),
             (chunk({}, "stop", index=1), False),
             (chunk({"content": "x"}, ""), False),
+            ({"choices": [{"index": 0, "delta": {}}]}, False),
             (chunk({}, "stop"), True),
         ):
             shape([each], shaping)
@@ -314,6 +320,22 @@ class ToolTest(unittest.TestCase):
             call(":1}", index=0),
         )
 
+    def test_a_single_gap_is_filled(self) -> None:
+        """In a delta that is in form but for it; what is no index or id counts as a gap."""
+        whole = call("{}", index=0, id="a", name="f", type="function")
+        made = whole | {"id": "call_" + "0" * 24}
+        for came, left in (
+            (without(whole, "type"), whole),
+            (without(whole, "index"), whole),
+            (whole | {"index": None}, whole),
+            (whole | {"index": "0"}, whole),
+            (whole | {"index": -1}, whole),
+            (without(whole, "id"), made),
+            (whole | {"id": 7}, made),
+        ):
+            with self.subTest(came=came):
+                self.assert_calls([came], left)
+
     def test_without_index_a_call_is_known_by_its_id(self) -> None:
         """Also when two are sent in turns; the id leaves once."""
         f, g = {"index": 0, "id": "a", "type": "function"}, {"index": 1, "id": "b", "type": "function"}
@@ -324,6 +346,21 @@ class ToolTest(unittest.TestCase):
             call("3", index=0),
             call("4", index=1),
         )
+
+    def test_without_index_a_delta_without_id_goes_on_with_the_last_call(self) -> None:
+        """An id that is new opens the next call, a name that comes late does not."""
+        sent = [
+            call("1", id="a", name="f"),
+            call("2"),
+            call("3", id="b"),
+            call("4", name="g"),
+            call("5"),
+            call("6", id="a"),
+        ]
+        left = calls_of(shape([called(each) for each in sent]))
+        self.assertEqual([each["index"] for each in left], [0, 0, 1, 1, 1, 0])
+        self.assertEqual([each.get("id") for each in left], ["a", None, "b", None, None, None])
+        self.assertEqual([each["function"].get("name") for each in left], ["f", None, None, "g", None, None])
 
     def test_without_index_and_id_another_name_is_another_call(self) -> None:
         """The same name goes on, unless its arguments begin anew."""
@@ -348,11 +385,25 @@ class ToolTest(unittest.TestCase):
             call("}", index=0),
         )
 
+    def test_a_name_in_pieces_is_one_name(self) -> None:
+        """A piece that is not the name again belongs to it, as long as the index says so."""
+        self.assert_calls(
+            [
+                call(index=0, id="a", name="get_", type="function"),
+                call(index=0, name="time"),
+                call("{}", index=0, name="get_"),
+            ],
+            call(index=0, id="a", name="get_", type="function"),
+            call(index=0, name="time"),
+            call("{}", index=0),
+        )
+
     def test_an_id_that_comes_late_is_too_late(self) -> None:
         """The call already left with one; a name that comes late is the first and leaves."""
         self.assert_calls(
-            [call("", index=0, id=""), call("{}", index=0, id="a", name="f")],
+            [call("", index=0, id=""), call("", index=0), call("{}", index=0, id="a", name="f")],
             call("", index=0, id="call_" + "0" * 24, type="function"),
+            call("", index=0),
             call("{}", index=0, name="f"),
         )
 
@@ -413,6 +464,8 @@ class AccountTest(unittest.TestCase):
             (text_stream(chunk({}, "stop", x_groq={"usage": USAGE})), REPORTED),
             (text_stream({"choices": [], "usage": USAGE}, chunk({}, x_groq={"usage": USAGE | {"a": 1}})), REPORTED),
             (text_stream(chunk({}, x_groq={"usage": USAGE | {"prompt_tokens": 9}}, usage=USAGE)), REPORTED),
+            (text_stream(chunk({}, x_groq={"usage": USAGE}), chunk({}, x_groq={"usage": {}})), REPORTED),
+            (text_stream(chunk({}, x_groq={"usage": USAGE}), chunk({}, x_groq="usage")), REPORTED),
         ):
             shaping = shaper()
             shape(chunks, shaping)
@@ -451,7 +504,9 @@ class AccountTest(unittest.TestCase):
         extra = {"cost": 0.5, "queue_time": 0.01, "prompt_tokens_details": None, "cost_usd": 7}
         shaping = shaper()
         shape(text_stream({"choices": [], "usage": USAGE | extra}), shaping)
-        closing = json.loads(shaping.usage_payload(REPORTED, "0.1"))["usage"]
+        raw = shaping.usage_payload(REPORTED, "0.1")
+        self.assertEqual(raw.count(b"cost_usd"), 1)
+        closing = json.loads(raw)["usage"]
         self.assertEqual((closing["cost"], closing["queue_time"], closing["cost_usd"]), (0.5, 0.01, 0.1))
         self.assertEqual(closing["prompt_tokens_details"]["cached_tokens"], 0)
         self.assertNotIn("cost", json.loads(shaping.usage_payload(Usage(1), None))["usage"])

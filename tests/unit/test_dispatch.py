@@ -10,7 +10,7 @@ from gateway.config import Config, load
 from gateway.context import Caller, Facts, Options, Principal, RequestContext
 from gateway.dispatch import Attempt, Dispatcher, default_cap
 from gateway.drive import drive
-from gateway.errors import AllProvidersFailed, ClientGone, Draining, GatewayError, InvalidRequest, UpstreamTimeout
+from gateway.errors import AllProvidersFailed, ClientGone, Draining, GatewayError, UpstreamTimeout
 from gateway.ledger import Account
 from gateway.providers import FakeProvider, ProviderAnswer, UpstreamCall
 from gateway.settlement import Evidence, Reach
@@ -110,7 +110,12 @@ class WireTest(unittest.TestCase):
 
     def test_the_order_of_keys_is_kept(self) -> None:
         """What the gateway adds stands at the end."""
-        fields = {"seed": 18446744073709551615, "temperature": 0.0, "z_unknown": {"b": 1, "a": 2}, "stop": ["\n"]}
+        fields: dict[str, Any] = {
+            "seed": 18446744073709551615,
+            "temperature": 0.0,
+            "z_unknown": {"b": 1, "a": 2},
+            "stop": ["\n"],
+        }
         sent = wire(**fields)
         self.assertEqual(list(sent), ["model", "messages", *fields, "max_completion_tokens"])
         self.assertEqual({name: sent[name] for name in fields}, fields)
@@ -140,7 +145,7 @@ class WireTest(unittest.TestCase):
         self.assertEqual(wire(SMALL, max_tokens=100_000)["max_completion_tokens"], 100_000)
 
     def test_a_stream_is_asked_for_usage(self) -> None:
-        """Other options are kept; an upstream that does not know them is not sent any, nor is one that does not stream."""
+        """Other options are kept; none are sent to an upstream that does not know them, or without a stream."""
         self.assertEqual(wire(stream=True)["stream_options"], {"include_usage": True})
         options = {"include_usage": False, "x_other": 1}
         self.assertEqual(

@@ -81,6 +81,7 @@ MALFORMED = {
     "bare LF after a size": CHUNKED_HEAD + b"5\nhello\r\n0\r\n\r\n",
     "bare CR in an extension": CHUNKED_HEAD + b"5;a\rb\r\nhello\r\n0\r\n\r\n",
     "chunk longer than its size": CHUNKED_HEAD + b"5\r\nhello\r\n4\r\nworld\r\n0\r\n\r\n",
+    "chunk that ends in something else": CHUNKED_HEAD + b"5\r\nhelloXX0\r\n\r\n",
     "chunk shorter than its size": CHUNKED_HEAD + b"5\r\nhello\r\n6\r\nworld\r\n0\r\n\r\n",
     "malformed trailer": CHUNKED_HEAD + b"5\r\nhello\r\n0\r\nno colon\r\n\r\n",
 }

@@ -156,6 +156,7 @@ class AnswerTest(unittest.TestCase):
         self.assertEqual(fixed["id"], "chatcmpl-" + "n" * 24)
         self.assertEqual((fixed["created"], fixed["model"]), (1700000000, "fallback"))
         self.assertEqual(repair(answer(MESSAGE, created=0.0))[0]["created"], 5)
+        self.assertIsNone(from_wire(json.dumps(answer(MESSAGE, model=None)).encode()).model)
 
     def test_finish_reasons_are_the_five_known(self) -> None:
         """Unknown ones are "stop"; one that means a cut answer stays a cut answer."""
@@ -186,6 +187,22 @@ class AnswerTest(unittest.TestCase):
         self.assertEqual(completion.finish_reasons, ("tool_calls",))
         self.assertEqual(completion.text_bytes, len(b"f") + len('{"city":"Zürich"}'.encode()))
         self.assertEqual(repair(answer({"tool_calls": [call]}, "length"))[1].finish_reasons, ("length",))
+        named = {"id": "a", "type": "custom", "custom": {"name": "f", "input": "x"}}
+        self.assertEqual(repair(answer({"tool_calls": [named]}))[0]["choices"][0]["message"]["tool_calls"], [named])
+
+    def test_a_single_fault_is_enough_to_be_repaired(self) -> None:
+        """Each of them, in an answer that is in form but for it."""
+        faults: tuple[tuple[str, Any, Any], ...] = (
+            ("content", [{"text": "a"}], "a"),
+            ("tool_calls", [{"id": "a", "type": "function", "function": {"arguments": {}}}],
+             [{"id": "a", "type": "function", "function": {"arguments": "{}"}}]),
+            ("tool_calls", [{"id": "a", "function": {}}], [{"id": "a", "function": {}, "type": "function"}]),
+            ("tool_calls", [{"id": "", "type": "function"}], [{"id": "call_" + "n" * 24, "type": "function"}]),
+        )  # fmt: skip
+        for key, came, left in faults:
+            document = answer(MESSAGE | {key: came}, "length")
+            document["choices"][0]["logprobs"] = None
+            self.assertEqual(repair(document)[0]["choices"][0]["message"], MESSAGE | {key: left})
 
     def test_content_in_parts_is_joined(self) -> None:
         """Thinking among the parts becomes reasoning."""
@@ -199,6 +216,10 @@ class AnswerTest(unittest.TestCase):
         message = fixed["choices"][0]["message"]
         self.assertEqual((message["content"], message["reasoning_content"]), ("pong: café", "hm"))
         self.assertEqual(completion.text_bytes, len("pong: caféhm".encode()))
+        message = repair(answer({"content": ["a"]}))[0]["choices"][0]["message"]
+        self.assertNotIn("reasoning_content", message)
+        message = repair(answer({"content": parts, "reasoning_content": "own"}))[0]["choices"][0]["message"]
+        self.assertEqual(message["reasoning_content"], "own")
 
     def test_everything_written_is_counted_once(self) -> None:
         """Reasoning under two names is one text; several choices add up."""
@@ -208,6 +229,20 @@ class AnswerTest(unittest.TestCase):
         document = answer(message)
         document["choices"] += [{"message": legacy}, {"message": custom}]
         self.assertEqual(repair(document)[1].text_bytes, 5 + 4 + 3)
+
+    def test_what_is_no_text_is_not_counted(self) -> None:
+        """And does no harm."""
+        odd = {
+            "reasoning": {"text": "a"},
+            "refusal": 5,
+            "function_call": "b",
+            "audio": {"name": "c"},
+            "tool_calls": None,
+        }
+        self.assertEqual(repair(answer(odd))[1].text_bytes, 0)
+        self.assertEqual(
+            repair(answer({"tool_calls": [{"function": "f"}, {"function": {"name": 5}}]}))[1].text_bytes, 0
+        )
 
     def test_lone_surrogates_survive(self) -> None:
         """As the same bytes, and as the same escape when something else is repaired."""
@@ -223,6 +258,8 @@ class AnswerTest(unittest.TestCase):
     def test_a_total_is_filled_but_not_corrected(self) -> None:
         """What an upstream counts beside prompt and completion is its own."""
         counts = {"prompt_tokens": 1, "completion_tokens": 2}
+        self.assertEqual(repair(answer(MESSAGE, usage={"x": 1}))[0]["usage"], {"x": 1})
+        self.assertIsNone(repair(answer(MESSAGE, usage=None, x_groq={"usage": counts}))[0]["usage"])
         self.assertEqual(repair(answer(MESSAGE, usage=counts))[0]["usage"]["total_tokens"], 3)
         self.assertEqual(repair(answer(MESSAGE, usage={**counts, "total_tokens": 9}))[0]["usage"]["total_tokens"], 9)
 
@@ -245,6 +282,8 @@ class AnswerTest(unittest.TestCase):
             b"{}",
             b'{"choices":[],"usage":{"prompt_tokens":1}}',
             b'{"choices":{}}',
+            b'{"choices":5}',
+            b'{"choices":[{"message":{"tool_calls":5}}]}',
             b'{"choices":[null]}',
             b'{"choices":[{"message":null}]}',
             b'{"choices":[{"message":{"content":5}}]}',
@@ -270,6 +309,9 @@ class AnswerTest(unittest.TestCase):
         with self.assertRaises(WireError) as caught:
             repair(document)
         self.assertEqual((caught.exception.message, caught.exception.usage), ("cut", Usage(11, 0, 0, 7, 0)))
+        with self.assertRaises(WireError) as caught:
+            repair({"error": {"x": 1}})
+        self.assertEqual(caught.exception.message, "upstream reported an error")
         self.assertEqual(repair(answer(MESSAGE, error=None))[1].finish_reasons, ("stop",))
 
     def test_random_ids_have_24_characters(self) -> None:
@@ -354,6 +396,7 @@ class ErrorTest(unittest.TestCase):
              ("m", "INVALID_ARGUMENT", None, None)),
             (422, {"detail": [{"loc": ["body", "foo", 0], "msg": "extra"}, {"loc": ["body", "bar"], "msg": "bad"}]},
              ("foo.0: extra; bar: bad", invalid, None, "foo.0")),
+            (422, {"detail": [{"msg": "m"}]}, ("m", invalid, None, None)),
             (404, {"detail": "Not Found"}, ("Not Found", invalid, None, None)),
             (400, {"error": "model is loading"}, ("model is loading", invalid, None, None)),
             (400, "text", ("text", invalid, None, None)),

@@ -54,7 +54,7 @@ class ScriptedAnswer:
             step()
         if isinstance(step, BaseException):
             raise step
-        return cast("bytes | None", step)
+        return step
 
     async def whole(self) -> bytes:
         raw = await self.next_event()

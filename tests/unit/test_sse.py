@@ -34,6 +34,8 @@ class ReadTest(unittest.TestCase):
     def test_a_crlf_cut_in_two_is_one_line_end(self) -> None:
         """Otherwise its LF would be a blank line and end the event early."""
         self.assertEqual(data_of(b"data: a\r", b"\ndata: b\r", b"\n\r", b"\n"), [b"a\nb"])
+        self.assertEqual(data_of(b"data: a\r", b"", b"\ndata: b\n\n"), [b"a\nb"])
+        self.assertEqual(data_of(b"data: a\r", b"\n", b"\n", b"data: b\n\n"), [b"a", b"b"])
 
     def test_an_event_that_ends_in_cr_does_not_wait_for_its_lf(self) -> None:
         """The reader must not hold a token back for a byte that may never come."""
@@ -69,6 +71,7 @@ class ReadTest(unittest.TestCase):
         """Also when it is cut."""
         self.assertEqual(data_of(b"\xef\xbb", b"\xbfdata: a\n\n"), [b"a"])
         self.assertEqual(data_of(b"data: a\n\n\xef\xbb\xbfdata: b\n\n"), [b"a"])
+        self.assertEqual(data_of(b"data: a\n\n", b"\xef\xbb\xbfdata: b\n\n"), [b"a"])
 
     def test_bytes_are_not_decoded(self) -> None:
         """A code point may span two reads, and what is no UTF-8 is the next reader's business."""

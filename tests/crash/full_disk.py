@@ -1,0 +1,176 @@
+"""A disk that fills up and is freed again, under a gateway that runs in a process of its own.
+
+A limit on the size of files does it anywhere; a small file system of its own needs the right to mount. Runs only in
+forked processes: see tests.support.forks.
+"""
+
+import errno
+import os
+import resource
+import signal
+import subprocess
+import tempfile
+import threading
+import unittest
+from collections.abc import Callable
+from pathlib import Path
+from unittest import mock
+
+from gateway import sqlite_store
+from gateway.context import Caller
+from gateway.errors import GatewayError
+from gateway.providers import FakeProvider, ProviderAnswer, UpstreamCall
+from gateway.store import Durability
+from tests.support.connections import watched
+from tests.support.world import CONFIG, RealWorld, chat
+
+PATIENCE_S = 20.0
+Act = Callable[[], None]
+
+
+class ActingProvider:
+    """A fake upstream that does something once, after a call has reached it."""
+
+    name = "up"
+
+    def __init__(self) -> None:
+        self.fake = FakeProvider([{"text": "hello there friend"}])
+        self.act: Act = lambda: None
+
+    async def open(self, call: UpstreamCall, caller: Caller) -> ProviderAnswer:
+        answer = await self.fake.open(call, caller)
+        act, self.act = self.act, lambda: None
+        act()
+        return answer
+
+
+def limited_file_size(durability: str) -> None:
+    """No file may grow any more, then it may again."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with mock.patch.object(sqlite_store, "RETRY_AFTER_S", 0.001):
+        DiskScenario(
+            durability,
+            fill=lambda path: resource.setrlimit(resource.RLIMIT_FSIZE, (_size(path / "ledger.db-wal"), hard)),
+            free=lambda path: resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard)),
+        ).run_all()
+
+
+def small_file_system(durability: str) -> None:
+    """A file system of half a megabyte that other files fill. Needs a mount namespace of its own."""
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(sqlite_store, "RETRY_AFTER_S", 0.001):
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "none", folder], check=True)
+        ballast = Path(folder) / "ballast"
+        try:
+            with mock.patch.object(tempfile, "tempdir", folder):
+                fill, free = lambda path: _write_until_full(ballast), lambda path: ballast.unlink()
+                DiskScenario(durability, fill=fill, free=free).run_all()
+        finally:
+            subprocess.run(["umount", folder], check=True)
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size
+
+
+def _write_until_full(path: Path) -> None:
+    try:
+        with path.open("wb", buffering=0) as file:
+            while file.write(bytes(4096)):
+                pass
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+
+
+class DiskScenario(unittest.TestCase):
+    """The scenario. `fill` and `free` are given the data directory."""
+
+    def __init__(self, durability: str, *, fill: Callable[[Path], None], free: Callable[[Path], None]) -> None:
+        super().__init__("run_all")
+        self._config = f'{CONFIG}\n[store]\ndurability = "{durability}"\n'
+        self._fill, self._free = fill, free
+        self._committed = threading.Event()
+        self.asked = self.were_refused = 0
+
+    def run_all(self) -> None:
+        self.up = ActingProvider()
+        with (
+            watched(after=lambda sql: self._committed.set() if sql == "COMMIT" else None),
+            RealWorld(config=self._config, providers={"up": self.up}) as self.world,
+        ):
+            self.raw_key = self.world.key("1")
+            self.ask()
+            self.world.books.store.flush()
+            self.full_at_the_reservation()
+            self.full_at_the_settlement()
+            report = self.world.run("ledger.verify")
+            self.assertTrue(report["ok"], report["differences"])
+            self.assertEqual((report["open_holds"], report["unresolved_holds"]), (0, 0))
+            self.assertEqual((report["holds"], report["rows"]), (self.asked, self.asked + self.were_refused))
+
+    def full_at_the_reservation(self) -> None:
+        """Refused without a call; reading goes on; the first request after the disk is free is served."""
+        calls, before = len(self.up.fake.calls), self.world.shown(self.raw_key)
+        self.fill()
+        for _ in range(3):
+            self.refused()
+        self.assertEqual(len(self.up.fake.calls), calls)
+        self.assertFalse(self.world.books.store.writable)
+        self.assertEqual(self.world.books.keys.authenticate(self.raw_key).tenant, "acme")
+        self.free()
+        self.ask()
+        after = self.world.shown(self.raw_key)
+        self.assertTrue(self.world.books.store.writable)
+        self.assertEqual((after["spent_nanousd"], after["held_nanousd"]), (2 * before["spent_nanousd"], 0))
+
+    def full_at_the_settlement(self) -> None:
+        """The client has its answer; the hold stays and nothing new is sent, until the settlement commits by itself."""
+        calls, before = len(self.up.fake.calls), self.world.shown(self.raw_key)
+        self.up.act = self.fill
+        self.ask()
+        for _ in range(3):
+            self.refused()
+        self.assertEqual(len(self.up.fake.calls), calls + 1)
+        self.assertGreater(self.held(), 0)
+        self._committed.clear()
+        self.free()
+        self.assertTrue(self._committed.wait(PATIENCE_S), "nobody tried the settlement again")
+        after = self.world.shown(self.raw_key)
+        self.assertEqual((after["spent_nanousd"], after["held_nanousd"]), (3 * before["spent_nanousd"] // 2, 0))
+        self.ask()
+
+    def fill(self) -> None:
+        self._fill(self.world.path)
+
+    def free(self) -> None:
+        self._free(self.world.path)
+
+    def ask(self) -> None:
+        self.assertEqual(self.world.gateway.handle(self.raw_key, chat(max_tokens=20))["text"], "hello there friend")
+        self.asked += 1
+
+    def refused(self) -> None:
+        with self.assertRaises(GatewayError) as refused:
+            self.ask()
+        self.assertEqual((refused.exception.status, refused.exception.code), (503, "store_unavailable"))
+        self.were_refused += 1
+
+    def held(self) -> int:
+        """What is held by the committed state: `keys show` would try to commit first."""
+        return int(self.world.books.store._reader.execute("SELECT max(held_nanousd) FROM balances").fetchone()[0])
+
+
+def read_only(folder: str) -> str:
+    """Open a ledger that this user may not write, as a user who is bound by that; what it is told."""
+    path = Path(folder)
+    (path / "ledger.db").chmod(0o444)
+    if os.geteuid() == 0:
+        for entry in (path, *path.iterdir()):
+            os.chown(entry, 65534, 65534)
+        os.setuid(65534)
+    try:
+        sqlite_store.connect_writer(path / "ledger.db", Durability.FULL)
+    except sqlite_store.StoreRefused as refused:
+        return str(refused)
+    return "it was opened"

@@ -1,0 +1,184 @@
+"""Reading the book: each kind of tampering is found and named; rows, holds and usage are listed as they are."""
+
+import contextlib
+import unittest
+from typing import Any
+
+from gateway import audit
+from gateway.ledger import Reservation
+from llmkit.types import Usage
+from tests.support.books import Book, ledger_folder, row
+
+_REWRITABLE = ("DROP TRIGGER requests_are_never_rewritten", "DROP TRIGGER requests_are_never_deleted")
+
+
+class AuditCase(unittest.TestCase):
+    """A book with a settled request with overage, a void one, an unresolved one and an open hold."""
+
+    def setUp(self) -> None:
+        stack = contextlib.ExitStack()
+        self.addCleanup(stack.close)
+        self.book = book = stack.enter_context(contextlib.closing(Book(stack.enter_context(ledger_folder()))))
+        account = book.set_limits(1000, 1000, 1000)
+        settled, void, self.unresolved, self.open = (
+            book.reserve(account, 100, f"req_{name}") for name in ("settled", "void", "unresolved", "open")
+        )
+        book.settle(settled, 130)
+        book.run(book.ledger.void(void, row("req_void")))
+        book.run(book.ledger.leave_unresolved(self.unresolved, "timeout", row("req_unresolved")))
+        self.settled: Reservation = settled
+
+
+class VerifyTest(AuditCase):
+    """verify()."""
+
+    def test_an_honest_book_has_no_difference(self) -> None:
+        """And everything in it was counted."""
+        self.assertEqual(audit.Report(3, 4, 3, 1, 1, ()), self.book.verify())
+        self.assertTrue(self.book.verify().ok)
+
+    def found(self, *statements: str) -> tuple[str, ...]:
+        """The differences after some tampering."""
+        self.book.tamper(*_REWRITABLE, *statements)
+        report = self.book.verify()
+        self.assertEqual(not report.differences, report.ok)
+        return report.differences
+
+    def test_each_sum_of_a_balance_is_recomputed(self) -> None:
+        """The difference says where and how much, with its sign."""
+        difference = self.found(
+            "UPDATE balances SET spent_nanousd = spent_nanousd - 7 WHERE id = 2",
+            "UPDATE balances SET held_nanousd = held_nanousd + 1, unresolved_nanousd = 0, overage_nanousd = 31"
+            " WHERE id = 3",
+        )
+        self.assertEqual(
+            (
+                "balance 2 differs from its holds: spent -7, held +0, unresolved +0, overage +0 nano-dollars",
+                "balance 3 differs from its holds: spent +0, held +1, unresolved -100, overage +1 nano-dollars",
+            ),
+            difference,
+        )
+
+    def test_a_hold_that_was_changed_is_found_in_its_balances(self) -> None:
+        """Its amount, its cost, its state, the balances that it names, the hold itself."""
+        for change in (
+            f"UPDATE holds SET amount_nanousd = 99 WHERE id = {self.open.id}",
+            f"UPDATE holds SET cost_nanousd = 131, overage_nanousd = 31 WHERE id = {self.settled.id}",
+            f"UPDATE holds SET state = 'open' WHERE id = {self.unresolved.id}",
+            f"UPDATE holds SET tenant_balance = key_balance WHERE id = {self.open.id}",
+            f"DELETE FROM holds WHERE id = {self.unresolved.id}",
+        ):
+            with self.subTest(change=change):
+                self.setUp()
+                self.assertRegex(" ".join(self.found(change)), "balance 1 differs")
+
+    def test_a_balance_without_its_holds_is_found(self) -> None:
+        """Also one that no hold ever named."""
+        self.assertRegex(
+            " ".join(self.found("INSERT INTO balances (level_id, window_number, spent_nanousd) VALUES (1, 9, 5)")),
+            r"balance 4 differs from its holds: spent \+5",
+        )
+
+    def test_a_hold_that_contradicts_itself_is_found(self) -> None:
+        """Overage that is not the part above the amount, a cost that nobody settled, a resolution without an author."""
+        for change in (
+            f"UPDATE holds SET overage_nanousd = 0 WHERE id = {self.settled.id}",
+            f"UPDATE holds SET cost_nanousd = 5 WHERE id = {self.open.id}",
+            f"UPDATE holds SET resolved_by = NULL WHERE id = {self.settled.id}",
+            f"UPDATE holds SET resolved_by = 'admin' WHERE id = {self.open.id}",
+        ):
+            with self.subTest(change=change):
+                self.setUp()
+                self.assertRegex(" ".join(self.found(change)), r"hold \d \(\w+\) is inconsistent")
+
+    def test_a_row_that_says_something_else_than_its_holds_is_found(self) -> None:
+        """Its cost or its overage; a void one too."""
+        for change, words in (
+            ("cost_nanousd = 129 WHERE state = 'settled'", "row req_settled says 129 and overage 30, .* 130 and 30"),
+            ("overage_nanousd = 0 WHERE state = 'settled'", "row req_settled says 130 and overage 0, .* 130 and 30"),
+            ("cost_nanousd = 1 WHERE state = 'void'", "row req_void says 1 and overage 0, its holds say 0 and 0"),
+        ):
+            with self.subTest(change=change):
+                self.setUp()
+                self.assertRegex(" ".join(self.found(f"UPDATE requests SET {change}")), words)
+
+    def test_a_settled_row_without_a_hold_is_found(self) -> None:
+        """Money that was never held."""
+        forged = "UPDATE holds SET request_id = 'other' WHERE request_id = 'req_settled'"
+        self.assertRegex(" ".join(self.found(forged)), "row req_settled says 130 .* its holds say 0")
+
+    def test_a_resolved_hold_without_a_row_is_found(self) -> None:
+        """A request is missing."""
+        self.assertEqual(
+            (f"hold {self.settled.id} of req_settled has no row",),
+            self.found("DELETE FROM requests WHERE request_id = 'req_settled'"),
+        )
+
+    def test_what_operators_decided_is_no_difference(self) -> None:
+        """A row is never rewritten, so it may say what was true when it was written."""
+        self.book.run(self.book.ledger.resolve_by_admin(self.unresolved.id, 55))
+        self.book.run(self.book.ledger.resolve_by_admin(self.open.id, None))
+        self.book.run(self.book.ledger.settle(self.open, 70, row("req_open")))
+        self.assertEqual((), self.book.verify().differences)
+
+    def test_rows_cannot_be_rewritten_or_deleted(self) -> None:
+        """The table refuses it."""
+        for statement in ("UPDATE requests SET cost_nanousd = 0", "DELETE FROM requests"):
+            with self.subTest(statement=statement), self.assertRaisesRegex(Exception, "append-only"):
+                self.book.tamper(statement)
+
+
+class ListTest(AuditCase):
+    """list_rows(), list_holds(), usage()."""
+
+    def test_rows_come_oldest_first_and_tell_what_became_of_their_money(self) -> None:
+        """A late settlement shows, though the row was never rewritten."""
+        self.book.run(self.book.ledger.settle(self.unresolved, 55))
+        self.assertEqual(
+            [("req_settled", "settled", 130), ("req_void", "void", 0), ("req_unresolved", "settled", 55)],
+            [(line["request_id"], line["state"], line["cost_nanousd"]) for line in self.book.rows()],
+        )
+        self.assertEqual([(0,)], self.book.select("SELECT cost_nanousd FROM requests WHERE id = 3"))
+
+    def test_the_newest_rows_are_chosen(self) -> None:
+        """Of one key, if one is named."""
+        self.book.ledger.record(row("req_other", key_id="key2"))
+        self.book.flush()
+
+        def ids(**which: Any) -> list[Any]:
+            return [line["request_id"] for line in self.book.run(audit.list_rows(self.book.store, **which))]
+
+        self.assertEqual(["req_unresolved", "req_other"], ids(limit=2))
+        self.assertEqual(["req_other"], ids(key_id="key2"))
+        self.assertEqual(["req_unresolved"], ids(key_id="key1", limit=1))
+
+    def test_a_row_without_a_hold_says_what_it_said(self) -> None:
+        """Flags are booleans."""
+        self.book.ledger.record(row("req_refused"))
+        self.book.flush()
+        told = [self.book.rows()[-1][name] for name in ("state", "cost_nanousd", "stream", "estimated")]
+        self.assertEqual(["none", 0, False, False], told)
+
+    def test_pending_holds_are_listed(self) -> None:
+        """Open and unresolved ones, oldest first, with the reason."""
+        holds = self.book.run(audit.list_holds(self.book.store))
+        self.assertEqual(
+            [("req_unresolved", "unresolved", 100, "timeout"), ("req_open", "open", 100, None)],
+            [tuple(hold[n] for n in ("request_id", "state", "amount_nanousd", "unresolved_why")) for hold in holds],
+        )
+
+    def test_usage_is_summed_per_tenant_key_and_alias(self) -> None:
+        """Requests, tokens and cost, as the holds of the requests say by now."""
+        used = row("req_open").with_usage(Usage(prompt_tokens=10, completion_tokens=4), estimated=False)
+        self.book.run(self.book.ledger.settle(self.open, 70, used))
+        self.book.run(self.book.ledger.settle(self.unresolved, 55))
+        self.book.ledger.record(row("req_other", key_id="key2"))
+        self.book.flush()
+        self.assertEqual(
+            [("acme", "key1", "mini", 4, 10, 4, 255), ("acme", "key2", "mini", 1, 0, 0, 0)],
+            [tuple(line.values()) for line in self.book.run(audit.usage(self.book.store))],
+        )
+
+
+if __name__ == "__main__":
+    unittest.main()
