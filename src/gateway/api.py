@@ -104,9 +104,9 @@ class Api:
     def _route(self, exchange: Exchange, path: str, facts: Facts) -> None:
         head = exchange.head
         if path in HEALTH_PATHS:
-            return self._answer_health(exchange, HEALTH_PATHS[path])
+            return self._answer_health(exchange, HEALTH_PATHS[path], facts)
         if path == "/control" and self._is_operator(head):
-            return self._control(exchange)
+            return self._control(exchange, facts)
         if exchange.draining:
             raise DrainingError
         if path.startswith("/v1/"):
@@ -126,11 +126,11 @@ class Api:
         visible = gateway.visible_models(principal)
         if path == "/v1/models":
             models = {"object": "list", "data": [_model(name) for name in visible]}
-            return _respond_json(exchange, 200, models, [_request_id(facts)])
+            return _respond_json(exchange, 200, models, facts)
         name = unquote(head.path.removeprefix("/v1/models/"))
         if name not in visible:
             raise ModelNotFound(name[:128])
-        return _respond_json(exchange, 200, _model(name), [_request_id(facts)])
+        return _respond_json(exchange, 200, _model(name), facts)
 
     def _refuse(self, exchange: Exchange, facts: Facts, error: GatewayError) -> None:
         facts.exit = facts.exit or Exit.REJECTED
@@ -167,25 +167,25 @@ class Api:
 
     # --- operators ----------------------------------------------------------------------------------------------
 
-    def _answer_health(self, exchange: Exchange, kind: str) -> None:
+    def _answer_health(self, exchange: Exchange, kind: str, facts: Facts) -> None:
         if kind == "alive":
-            return _respond_json(exchange, 200, {"status": "ok"}, [])
+            return _respond_json(exchange, 200, {"status": "ok"}, facts)
         health = self._health()
         body = {"status": "ready" if health.ready else "not ready", "reasons": list(health.reasons), **health.details}
-        return _respond_json(exchange, 200 if health.ready else 503, body, [])
+        return _respond_json(exchange, 200 if health.ready else 503, body, facts)
 
     def _is_operator(self, head: RequestHead) -> bool:
         token = _bearer(head.get("authorization") or "")
         return hmac.compare_digest((token or "").encode(), self._control_token.encode())
 
-    def _control(self, exchange: Exchange) -> None:
+    def _control(self, exchange: Exchange, facts: Facts) -> None:
         _allow(exchange.head, "POST")
         try:
             asked = json.loads(exchange.read_body())
             result = {"result": self._commands.run(asked["command"], asked["arguments"])}
         except (CommandError, KeyError, TypeError, ValueError) as error:
-            return _respond_json(exchange, 400, {"error": str(error)}, [])
-        return _respond_json(exchange, 200, result, [])
+            return _respond_json(exchange, 400, {"error": str(error)}, facts)
+        return _respond_json(exchange, 200, result, facts)
 
 
 class _HttpCaller:
@@ -344,8 +344,8 @@ def _allow(head: RequestHead, *methods: str) -> None:
         raise MethodNotAllowed(head.method, methods)
 
 
-def _respond_json(exchange: Exchange, status: int, value: Any, headers: Headers) -> None:
-    exchange.respond(status, [_JSON, *headers], json.dumps(value, separators=(",", ":")).encode())
+def _respond_json(exchange: Exchange, status: int, value: Any, facts: Facts) -> None:
+    exchange.respond(status, [_JSON, _request_id(facts)], json.dumps(value, separators=(",", ":")).encode())
 
 
 if __name__ == "__main__":

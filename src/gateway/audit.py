@@ -34,7 +34,7 @@ _HOLD_DIFFERENCES = """
 _ROW_DIFFERENCES = """
     SELECT requests.request_id, requests.cost_nanousd, requests.overage_nanousd,
         coalesce(sum(holds.cost_nanousd), 0) AS held_cost, coalesce(sum(holds.overage_nanousd), 0) AS held_overage
-    FROM requests LEFT JOIN holds ON holds.request_id = requests.request_id AND holds.resolved_by = 'request'
+    FROM requests LEFT JOIN holds ON holds.request_id = requests.request_id
     WHERE requests.state IN ('settled', 'void')
         AND NOT EXISTS (SELECT 1 FROM holds AS other WHERE other.request_id = requests.request_id
             AND (other.resolved_by IS NULL OR other.resolved_by <> 'request'))

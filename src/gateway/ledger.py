@@ -418,12 +418,13 @@ class Ledger:
             await self._refuse(transaction, balances, amount)
 
     async def _refuse(self, transaction: Transaction, balances: Sequence[int], amount: int) -> NoReturn:
-        """Say which level has no room, and whether waiting for other requests could help."""
+        """Say which level has no room, the narrowest first, and whether waiting for other requests could help."""
         levels = await transaction.execute(
             """SELECT scope, window_kind, balances.window_number, limit_nanousd, spent_nanousd + unresolved_nanousd,
                     held_nanousd
                 FROM balances JOIN levels ON levels.id = balances.level_id
-                WHERE balances.id IN (?, ?, ?) AND limit_nanousd IS NOT NULL ORDER BY levels.id""",
+                WHERE balances.id IN (?1, ?2, ?3) AND limit_nanousd IS NOT NULL
+                ORDER BY balances.id = ?1 DESC, balances.id = ?2 DESC""",
             balances,
         )
         reserved: BudgetReserved | None = None

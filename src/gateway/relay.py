@@ -16,7 +16,7 @@ from gateway.settlement import Ending, Evidence, Reach, Settlement
 from gateway.verdict import judge
 from llmkit.errors import ProviderError
 from llmkit.money import format_usd
-from llmkit.openai import Malformed, WireError, error_payload, from_wire
+from llmkit.openai import Malformed, WireError, error_payload, from_wire, with_usage
 from llmkit.openai_stream import ChunkShaper
 from llmkit.sse import DONE, frame
 
@@ -35,6 +35,16 @@ class Relay:
     clock: Clock
     wants_usage: bool = False
 
+    @property
+    def _created(self) -> int:
+        """Unix seconds for an answer that does not say when it was made."""
+        return self.context.started_ms // 1000
+
+    @property
+    def _model(self) -> str:
+        """A name for an answer that does not say which model it is of: what was asked for."""
+        return self.context.facts.alias
+
     async def whole(self) -> Answer:
         """Read, check and settle a non-streaming answer. Raises GatewayError, ClientGone, Draining."""
         started_s = self.clock.now_s()
@@ -49,7 +59,7 @@ class Relay:
             self.context.facts.upstream_s += self.clock.now_s() - started_s
         self.evidence.reach = Reach.PRODUCED
         try:
-            completion = from_wire(raw)
+            completion = from_wire(raw, created=self._created, model=self._model)
         except (Malformed, WireError) as error:
             self.evidence.usage = error.usage if isinstance(error, WireError) else None
             self._hop("malformed")
@@ -57,13 +67,16 @@ class Relay:
         self.evidence.usage, self.evidence.output_bytes = completion.usage, completion.text_bytes
         self._hop("ok")
         await self.settlement.close(Ending(Exit.ROUTED, 200))
+        charge = self.settlement.charge
+        if completion.usage is None and charge is not None:
+            return Answer(with_usage(completion.raw, charge.usage))
         return Answer(completion.raw)
 
     async def stream(self) -> Answer:
         """Relay a stream. Before its first event went out, failures are raised as by whole(); after it, they are told
         in-band and the answer says that it was cut. Raises ClientGone at any time.
         """
-        shaper = ChunkShaper(want_usage=self.wants_usage)
+        shaper = ChunkShaper(want_usage=self.wants_usage, created=self._created, model=self._model)
         started = False
         try:
             while (payload := await self._next()) is not None and payload != DONE:

@@ -85,14 +85,20 @@ class OpenAICompatClient:
         exchange = self._pool.request(
             "POST", path, _headers(key, stream, headers), body, cancel=cancel, deadline_s=deadline_s
         )
-        head = exchange.head
-        if not 200 <= head.status < 300:
-            with closing(exchange):
-                raise _refusal(head, _error_body(exchange), api_key=key, now_s=self._wall_s())
-        answer = UpstreamAnswer(exchange, self._max_event_bytes, self._max_answer_bytes)
-        if not {"", "identity"}.issuperset(head.listed("content-encoding")):
-            answer.refuse("a content encoding that was not asked for")
-        return answer
+        return self._answer(exchange, key)
+
+    def models(self) -> tuple[str, ...]:
+        """Ids of the models that the server says it serves, in its order. Raises ProviderError."""
+        headers = _headers(self._api_key, False, ())
+        exchange = self._pool.request("GET", "/models", headers, b"", cancel=None, deadline_s=None)
+        with closing(self._answer(exchange, self._api_key)) as answer:
+            try:
+                listed = decode_object(answer.whole()).get("data")
+            except Malformed as error:
+                raise _unusable(error) from error
+        entries = listed if isinstance(listed, list) else []
+        ids = (entry.get("id") for entry in entries if isinstance(entry, dict))
+        return tuple(name for name in ids if isinstance(name, str))
 
     def chat(self, body: Mapping[str, object]) -> dict[str, Any]:
         """One whole chat completion, in the form of the OpenAI API. Raises ProviderError, or ValueError for no JSON."""
@@ -121,6 +127,17 @@ class OpenAICompatClient:
             raise _unusable(Malformed("the stream ended before it was finished"))
         if wants_usage and shaper.usage is not None:
             yield decode_object(shaper.usage_payload(shaper.usage, None))
+
+    def _answer(self, exchange: Exchange, key: str | None) -> "UpstreamAnswer":
+        """The answer of an exchange whose head has come. Raises ProviderError for anything but a plain 2xx."""
+        head = exchange.head
+        if not 200 <= head.status < 300:
+            with closing(exchange):
+                raise _refusal(head, _error_body(exchange), api_key=key, now_s=self._wall_s())
+        answer = UpstreamAnswer(exchange, self._max_event_bytes, self._max_answer_bytes)
+        if not {"", "identity"}.issuperset(head.listed("content-encoding")):
+            answer.refuse("a content encoding that was not asked for")
+        return answer
 
     def close(self) -> None:
         """Close the connections that wait. Answers that are out go on."""

@@ -123,6 +123,7 @@ class StartTest(CrashCase):
                 home = tempfile.mkdtemp(dir=self.root)
                 self.kill_start(home, number)
                 self.server.result(child.start, folder=home, die_at=None)
+                self.assertEqual({file.name for file in Path(home).iterdir()}, {"lock", "ledger.db"})
 
     def test_killed_at_every_step_of_a_recovery(self) -> None:
         """The start after that resolves the dead hold once."""

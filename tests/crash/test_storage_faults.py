@@ -64,7 +64,7 @@ class Foreigner:
 import sqlite3, sys
 connection = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=20)
 for line in sys.stdin:
-    connection.execute(line)
+    connection.execute(line).fetchall()
     print("done", flush=True)
 """
 
@@ -88,6 +88,13 @@ for line in sys.stdin:
 
     def unlock(self) -> None:
         self.execute("ROLLBACK")
+
+    def unlock_after_work(self) -> None:
+        """Unlock after a calculation that takes longer than it takes to ask for the lock."""
+        self.execute(
+            "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 500000) SELECT max(i) FROM n"
+        )
+        self.unlock()
 
     def close(self) -> None:
         self._process.communicate()
@@ -128,7 +135,7 @@ class ForeignLockTest(unittest.TestCase):
         """A request that comes while the file is locked is served once it is not."""
         with mock.patch.object(sqlite_store, "BUSY_TIMEOUT_S", 20.0), self.world("full"):
             self.foreigner.lock()
-            unlocking = threading.Thread(target=self.foreigner.unlock)
+            unlocking = threading.Thread(target=self.foreigner.unlock_after_work)
             self.at_begin = unlocking.start
             self.ask()
             unlocking.join()

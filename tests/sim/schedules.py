@@ -233,7 +233,7 @@ def check_money(world: SimWorld, watch: Watch) -> set[str]:
     expect(report.ok, report.differences)
     expect(report.open_holds == 0, "still held", settle_story(audit.list_holds(world.store)))
     expect(not _select(world, _ROWLESS), "admitted without a row", _select(world, _ROWLESS))
-    expect(len({row["request_id"] for row in rows}) == len(rows), "more than one row", rows)
+    expect(len({line["request_id"] for line in rows}) == len(rows), "more than one row", rows)
     expect(report.holds == len({request for (request,) in _select(world, "SELECT request_id FROM holds")}), "two holds")
     expect(len(world.upstream.calls) <= report.holds, "a call without a hold")
 
@@ -242,8 +242,8 @@ def check_money(world: SimWorld, watch: Watch) -> set[str]:
     booked = level.spent_nanousd + level.unresolved_nanousd + voided
     expect(held_to <= booked, f"the upstream bills {held_to}, booked are {booked}", rows)
     decided = _select(world, "SELECT 1 FROM holds WHERE resolved_by IN ('admin', 'policy')")
-    happened = {row["exit"] for row in rows} | {row["state"] for row in rows}
-    happened |= {"estimated"} if any(row["estimated"] for row in rows) else set()
+    happened = {line["exit"] for line in rows} | {line["state"] for line in rows}
+    happened |= {"estimated"} if any(line["estimated"] for line in rows) else set()
     happened |= {"overage"} if level.overage_nanousd else set()
     happened |= {"crashed"} if world.scheduler.crashed else set()
     happened |= {"decided"} if decided else set()

@@ -4,7 +4,7 @@ import gzip
 import json
 from typing import Any
 
-from tests.support.front import COST_NANOUSD, Front, FrontCase, Reply, whole
+from tests.support.front import COST_NANOUSD, FrontCase, Reply, whole
 from tests.support.world import chat
 
 CHAT = "/v1/chat/completions"
@@ -92,19 +92,19 @@ WRONG_INSIDE: list[tuple[str, Any, str]] = [
 class BadBodyTest(FrontCase):
     def setUp(self) -> None:
         self.gateway = self.live(whole())
-        self.client_ = self.client(self.gateway)
+        self.connection = self.client(self.gateway)
         self.sent = 0
 
     def send(self, raw: bytes) -> Reply:
         """One request on the test's one connection."""
         self.sent += 1
-        self.client_.request("POST", CHAT, raw, self.gateway.bearer())
-        return self.client_.reply()
+        self.connection.request("POST", CHAT, raw, self.gateway.bearer())
+        return self.connection.reply()
 
     def tearDown(self) -> None:
         """Nothing was sent or held for any of them, each has its row, and the same thread serves the next request."""
-        front: Front = self.gateway
-        self.assertEqual((self.gateway.upstream.requests, front.money()), ([], (0, 0, 0)))
+        front = self.gateway
+        self.assertEqual((front.upstream.requests, front.money()), ([], (0, 0, 0)))
         rows = front.rows(self.sent)
         self.assertEqual({(row["exit"], row["status"], row["state"]) for row in rows}, {("rejected", 400, "none")})
         self.assertEqual(self.send(GOOD).status, 200)

@@ -248,18 +248,20 @@ class RefusalTest(ClientTest):
         error = self.refusal(answer(status="429 No", headers="retry-after: Tue, 14 Nov 2023 22:13:30 -0000"))
         self.assertEqual(error.retry_after_s, 10.0)
 
-    def test_an_endless_error_body_is_cut_off(self) -> None:
+    def test_a_huge_error_body_is_not_waited_for(self) -> None:
         """Its status was said, and no clock has to fire."""
+        closed = threading.Event()
 
         def script(peer: Peer) -> None:
             peer.request()
-            peer.send(b"HTTP/1.1 500 No\r\ntransfer-encoding: chunked\r\n\r\n")
-            peer.drip(chunk(b"x" * 10_000), every_s=0)
+            peer.send(b"HTTP/1.1 500 No\r\ncontent-length: 100000000\r\n\r\n" + b"x" * 100_000)
+            if peer.closed_within(5):
+                closed.set()
 
         with self.assertRaises(ProviderError) as caught:
-            self.client(script, timeouts=Timeouts(total_s=5)).open(b"{}", stream=False, deadline_s=None)
-        self.assertEqual((caught.exception.status, caught.exception.clock), (500, None))
-        self.assertLess(len(caught.exception.message), 1000)
+            self.client(script).open(b"{}", stream=False)
+        self.assertEqual((caught.exception.kind, caught.exception.status), ("server", 500))
+        self.assertTrue(closed.wait(5))
 
     def test_a_broken_error_body_does_not_hide_the_status(self) -> None:
         """Cut, endless, packed, silent, a page, nothing: it is still a 429 that says when to come back."""
@@ -273,7 +275,7 @@ class RefusalTest(ClientTest):
             "content-length: 0\r\n\r\n",
         ):
             with self.subTest(rest[:60]):
-                error = self.refusal((head + rest).encode("latin-1"), timeouts=Timeouts(ttft_s=0.2, idle_s=0.05))
+                error = self.refusal((head + rest).encode("latin-1"), timeouts=HURRIED)
                 self.assertEqual((error.kind, error.status, error.retry_after_s), ("rate_limit", 429, 7.0))
 
     def test_a_connection_survives_an_error(self) -> None:
@@ -345,7 +347,7 @@ class WholeTest(ClientTest):
             peer.send(stream_head("application/json"))
             peer.drip(chunk(b"\n"))
 
-        client = self.client(script, timeouts=Timeouts(ttft_s=0.05))
+        client = self.client(script, timeouts=Timeouts(ttft_s=0.3))
         with closing(client.open(b"{}", stream=False)) as upstream, self.assertRaises(ProviderError) as caught:
             upstream.whole()
         self.assertEqual((caught.exception.kind, caught.exception.clock), ("timeout", "ttft"))
@@ -412,7 +414,7 @@ class EventsTest(ClientTest):
             peer.send(stream_head())
             peer.drip(chunk(b": keep-alive\n\n"))
 
-        client = self.client(silent_start, timeouts=Timeouts(ttft_s=0.05))
+        client = self.client(silent_start, timeouts=Timeouts(ttft_s=0.3))
         with closing(client.open(b"{}", stream=True)) as upstream, self.assertRaises(ProviderError) as caught:
             upstream.next_event()
         self.assertEqual(caught.exception.clock, "ttft")
@@ -420,13 +422,13 @@ class EventsTest(ClientTest):
         def silent_middle(peer: Peer) -> None:
             peer.request()
             peer.send(stream_head(), event(b"1"))
-            for _ in range(20):
+            for _ in range(40):
                 if peer.closed_within(0.01):
                     raise AssertionError("the client left")
                 peer.send(chunk(b": keep-alive\n\n"))
             peer.send(event(b"2"), chunk(b""))
 
-        client = self.client(silent_middle, timeouts=Timeouts(ttft_s=0.1, idle_s=5))
+        client = self.client(silent_middle, timeouts=Timeouts(ttft_s=0.3))
         with closing(client.open(b"{}", stream=True)) as upstream:
             self.assertEqual(list(iter(upstream.next_event, None)), [b"1", b"2"])
 

@@ -180,7 +180,7 @@ class ManyRoundsTest(FrontCase):
         replies: list[Answering] = [upstream.reply for upstream in upstreams]
         upstream = Upstream(*replies)
         self.addCleanup(upstream.close)
-        front = LiveFront(upstream)
+        front = LiveFront(upstream, durability="full")
         self.addCleanup(front.stop)
         files, threads = open_files(), threading.active_count()
         for watched in upstreams:

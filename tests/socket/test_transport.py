@@ -17,6 +17,7 @@ from tests.support.certificate import self_signed
 from tests.support.scripted_upstream import Peer, PipeCancel, Script, ScriptedUpstream, answer, chunk, stream_head
 
 SOON_S = 0.05  # a clock that a test waits for; all others are patient
+LATER_S = 0.3  # the same, where something has to happen before it fires
 LARGE = b"x" * 30_000_000  # more than the kernel takes for a socket that nobody reads
 
 
@@ -597,30 +598,39 @@ class ClockTest(TransportTest):
             peer.send(b"HTTP/1.1 200 OK\r\nx-a: ")
             peer.drip(b"a")
 
-        error = self.fault(self.pool(self.upstream(script), Timeouts(ttft_s=SOON_S)))
+        error = self.fault(self.pool(self.upstream(script), Timeouts(ttft_s=LATER_S)))
         self.assertEqual(facts(error), ("timeout", True, True, "ttft"))
 
     def test_ttft_fires_on_a_head_alone(self) -> None:
         """The idle clock runs between body bytes only, however short it is."""
-        timeouts = Timeouts(ttft_s=SOON_S * 2, idle_s=SOON_S / 10)
-        exchange = post(self.pool(self.upstream(sends_and_stalls(stream_head())), timeouts))
+        clock = StillClock()
+        upstream = self.upstream(sends_and_stalls(stream_head()))
+        exchange = post(self.pool(upstream, Timeouts(ttft_s=120, idle_s=0.001), clock=clock))
+        clock.now_s += 120
         with self.assertRaises(ProviderError) as caught:
             exchange.read()
         self.assertEqual(facts(caught.exception), ("timeout", True, True, "ttft"))
 
-    def test_ttft_fires_on_signs_of_life_that_are_no_answer(self) -> None:
-        """A reader that still waits for the first event says so, and comments do not stop the clock."""
-
-        def script(peer: Peer) -> None:
-            peer.request()
-            peer.send(stream_head())
-            peer.drip(chunk(b": keep-alive\n\n"))
-
-        exchange = post(self.pool(self.upstream(script), Timeouts(ttft_s=SOON_S)))
-        with self.assertRaises(ProviderError) as caught:
-            while exchange.read(awaiting_first=True):
-                pass
-        self.assertEqual(facts(caught.exception), ("timeout", True, True, "ttft"))
+    def test_ttft_fires_on_signs_of_life_only_for_a_reader_that_still_waits(self) -> None:
+        """Body bytes stop the clock, unless the reader says that they were no answer yet."""
+        for awaiting_first in (False, True):
+            with self.subTest(awaiting_first=awaiting_first):
+                clock = StillClock()
+                upstream = self.upstream(
+                    sends_and_stalls(stream_head(), chunk(b": comment\n\n"), chunk(b"data: 1\n\n"))
+                )
+                exchange = post(self.pool(upstream, Timeouts(ttft_s=120), clock=clock))
+                received = exchange.read() or b""
+                clock.now_s += 120
+                if awaiting_first:
+                    with self.assertRaises(ProviderError) as caught:
+                        while exchange.read(awaiting_first=True):
+                            pass
+                    self.assertEqual(facts(caught.exception), ("timeout", True, True, "ttft"))
+                else:
+                    while not received.endswith(b"data: 1\n\n"):
+                        received += exchange.read() or b""
+                    exchange.close()
 
     def test_ttft_fires_on_a_request_that_is_not_taken(self) -> None:
         """An upstream that does not read does not hold the call."""
@@ -632,9 +642,9 @@ class ClockTest(TransportTest):
         self.assertEqual(facts(error), ("timeout", True, False, "ttft"))
 
     def test_idle_fires_between_chunks(self) -> None:
-        """The first chunk was read; the ttft clock is over and has no more say."""
-        timeouts = Timeouts(ttft_s=SOON_S / 2, idle_s=SOON_S)
-        exchange = post(self.pool(self.upstream(sends_and_stalls(stream_head() + chunk(b"one"))), timeouts))
+        """The first chunk was read, the second does not come."""
+        upstream = self.upstream(sends_and_stalls(stream_head() + chunk(b"one")))
+        exchange = post(self.pool(upstream, Timeouts(idle_s=SOON_S)))
         self.assertEqual(exchange.read(), b"one")
         with self.assertRaises(ProviderError) as caught:
             exchange.read()
@@ -648,7 +658,7 @@ class ClockTest(TransportTest):
             peer.send(stream_head())
             peer.drip(chunk(b"x"))
 
-        error = self.fault(self.pool(self.upstream(script), Timeouts(total_s=SOON_S * 2)))
+        error = self.fault(self.pool(self.upstream(script), Timeouts(total_s=LATER_S)))
         self.assertEqual(facts(error), ("timeout", True, True, "total"))
 
     def test_the_callers_deadline_fires(self) -> None:

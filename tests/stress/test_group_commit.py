@@ -60,12 +60,12 @@ class GroupCommitCase(unittest.TestCase):
         self.commits = 0
 
     def open(self) -> SqliteStore:
-        with watched(before=lambda sql: self.fuse(sql), after=self._count):
+        with watched(before=lambda sql: self.fuse(sql), after=lambda sql: self.count(sql)):
             store = SqliteStore(self.path, durability=Durability.NORMAL, on_error=self.errors.append)
         self.addCleanup(store.close)
         return store
 
-    def _count(self, sql: str) -> None:
+    def count(self, sql: str) -> None:
         if sql == "COMMIT":
             self.commits += 1
             self.committed.set()
@@ -375,9 +375,15 @@ class FlusherTest(GroupCommitCase):
         self.assertEqual((self.names(), len(self.errors)), (["a", "b"], 10))
 
     def test_no_wake_is_lost(self) -> None:
-        """Work queued one by one, each after the last one's commit, is always committed."""
-        for name in numbered(100):
-            self.committed.clear()
-            self.store.enqueue(insert(name))
-            self.assertTrue(self.committed.wait(PATIENCE_S), name)
-        self.assertEqual(len(self.names()), 100)
+        """Work that is queued at the very moment when earlier work was committed is committed, too."""
+        names, done = iter(numbered(50)), threading.Event()
+
+        def queue_the_next(sql: str) -> None:
+            if sql == "COMMIT":
+                name = next(names, None)
+                self.store.enqueue(insert(name)) if name else done.set()
+
+        self.count = queue_the_next  # type: ignore[method-assign]
+        self.store.enqueue(insert("first"))
+        self.assertTrue(done.wait(PATIENCE_S))
+        self.assertEqual(len(self.names()), 51)

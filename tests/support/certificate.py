@@ -18,7 +18,8 @@ def self_signed(case: unittest.TestCase) -> tuple[ssl.SSLContext, ssl.SSLContext
     certificate, key = Path(folder.name) / "certificate.pem", Path(folder.name) / "key.pem"
     subprocess.run(
         [openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1",
-         "-subj", "/CN=scripted", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate],
+         "-subj", "/CN=scripted", "-addext", "subjectAltName=IP:127.0.0.1",
+         "-addext", "keyUsage=critical,digitalSignature,keyCertSign", "-keyout", key, "-out", certificate],
         check=True, capture_output=True,
     )  # fmt: skip
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

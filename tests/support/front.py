@@ -45,6 +45,7 @@ class Front:
 
     errors  every exception that the server, the gateway or the store reported; stop() raises for those that are no
             outcome of a request, so a test that provokes one clears them
+    durability  `normal` unless a test needs `full`, which waits for the disk in every request
     health  what the readiness page is told
     log     what the operator would read on stderr
     spans   every finished span
@@ -57,7 +58,9 @@ class Front:
         providers: Mapping[str, Provider] | None = None,
         limits: FrontLimits | None = None,
         clock: Clock | None = None,
+        durability: str = "normal",
     ) -> None:
+        config = f'[store]\ndurability = "{durability}"\n{config}'
         self.log = io.StringIO()
         self.spans = MemorySink()
         self._oplog = OpLog(RealClock(), self.log)
@@ -88,6 +91,7 @@ class Front:
             self.world.clock,
             exempt=HEALTH_PATHS.__contains__,
             on_error=self._on_error,
+            stamp=lambda: [("x-request-id", self.world.gateway.new_facts().request_id)],
         )
         self.key = self.world.key()
         self.server.start()

@@ -46,18 +46,16 @@ class VerifyTest(AuditCase):
 
     def test_each_sum_of_a_balance_is_recomputed(self) -> None:
         """The difference says where and how much, with its sign."""
-        difference = self.found(
-            "UPDATE balances SET spent_nanousd = spent_nanousd - 7 WHERE id = 2",
-            "UPDATE balances SET held_nanousd = held_nanousd + 1, unresolved_nanousd = 0, overage_nanousd = 31"
-            " WHERE id = 3",
-        )
-        self.assertEqual(
-            (
-                "balance 2 differs from its holds: spent -7, held +0, unresolved +0, overage +0 nano-dollars",
-                "balance 3 differs from its holds: spent +0, held +1, unresolved -100, overage +1 nano-dollars",
-            ),
-            difference,
-        )
+        for change, words in (
+            ("spent_nanousd = spent_nanousd - 7", "spent -7, held +0, unresolved +0, overage +0"),
+            ("held_nanousd = held_nanousd + 1", "spent +0, held +1, unresolved +0, overage +0"),
+            ("unresolved_nanousd = 0", "spent +0, held +0, unresolved -100, overage +0"),
+            ("overage_nanousd = 31", "spent +0, held +0, unresolved +0, overage +1"),
+        ):
+            with self.subTest(change=change):
+                self.setUp()
+                difference = f"balance 2 differs from its holds: {words} nano-dollars"
+                self.assertEqual((difference,), self.found(f"UPDATE balances SET {change} WHERE id = 2"))
 
     def test_a_hold_that_was_changed_is_found_in_its_balances(self) -> None:
         """Its amount, its cost, its state, the balances that it names, the hold itself."""

@@ -34,8 +34,12 @@ class LedgerCase(unittest.TestCase):
         self.assertEqual([], self.book.errors)
 
     def fates(self) -> list[tuple[Any, ...]]:
-        """Request, state and cost of every row."""
+        """Request, state and cost of every row as it is told."""
         return [(line["request_id"], line["state"], line["cost_nanousd"]) for line in self.book.rows()]
+
+    def written(self) -> list[tuple[Any, ...]]:
+        """The same as it was appended, whatever came later."""
+        return self.book.select("SELECT request_id, state, cost_nanousd FROM requests ORDER BY id")
 
 
 class ReserveTest(LedgerCase):
@@ -115,10 +119,12 @@ class RefusalTest(LedgerCase):
         return caught.exception.message
 
     def test_it_names_the_level_that_has_no_room(self) -> None:
-        """The first one, from the key upward."""
+        """The narrowest, if there are several."""
         self.assertIn("The key budget of 1 USD (total)", self.refused(2 * USD, USD, 3 * USD, 3 * USD))
         self.assertIn("The tenant budget of 1 USD (total)", self.refused(2 * USD, 3 * USD, USD, 3 * USD))
         self.assertIn("The global budget of 1 USD (total)", self.refused(2 * USD, None, None, USD))
+        self.assertIn("The key budget", self.refused(2 * USD, USD, USD, USD))
+        self.assertIn("The tenant budget", self.refused(2 * USD, None, USD, USD))
 
     def test_it_says_when_the_budget_resets(self) -> None:
         """The end of the window, in UTC; the clock of the test stands at the beginning of Thursday 2026-01-01."""
@@ -210,7 +216,7 @@ class SettleTest(LedgerCase):
         """Once; the row tells what became of it."""
         self.book.run(self.book.ledger.leave_unresolved(self.hold, "timeout", row()))
         self.assertEqual((0, 0, 60, 0), self.book.money())
-        self.assertEqual([("req_1", "unresolved", 0)], self.fates())
+        self.assertEqual([("req_1", "unresolved", 0)], self.written())
         for _ in range(2):
             self.book.run(self.book.ledger.settle(self.hold, 25))
         self.assertEqual((25, 0, 0, 0), self.book.money())
@@ -236,7 +242,7 @@ class SettleTest(LedgerCase):
         self.book.run(self.book.ledger.resolve_by_admin(self.hold.id, 10))
         self.book.settle(self.hold, 25)
         self.assertEqual((10, 0, 0, 0), self.book.money())
-        self.assertEqual([("req_1", "settled", 10)], self.fates())
+        self.assertEqual([("req_1", "settled", 10)], self.written())
 
     def test_an_admin_cannot_resolve_twice(self) -> None:
         """Nor what was never held."""
@@ -376,7 +382,7 @@ class CrashTest(LedgerCase):
         self.book.reserve(self.account, 60)
         self.assertEqual(1, self.die(OnCrash.VOID))
         self.assertEqual((0, 0, 0, 0), self.book.money())
-        self.assertEqual([("req_1", "void", 0)], self.fates())
+        self.assertEqual([("req_1", "void", 0)], self.written())
 
     def test_what_was_resolved_is_left_alone(self) -> None:
         """Settled, void and unresolved alike."""
@@ -446,7 +452,10 @@ class LevelTest(LedgerCase):
         self.assertEqual(LevelState(100, Window.DAY), self.book.level())
 
     def test_all_unresolved_money_is_summed(self) -> None:
-        """Over every key."""
+        """Over every key; what is held or spent is not."""
+        account = self.book.set_limits(100)
+        self.book.settle(self.book.reserve(account, 5, "settled"), 5)
+        self.book.reserve(account, 7, "open")
         for number, key_id in enumerate(("key1", "key2")):
             hold = self.book.reserve(self.book.set_limits(100, key_id=key_id), 30 + number, f"req_{number}")
             self.book.run(self.book.ledger.leave_unresolved(hold, "timeout", row(f"req_{number}", key_id=key_id)))

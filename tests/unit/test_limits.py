@@ -67,6 +67,13 @@ class TakeTest(unittest.TestCase):
         fast = TokenBucket(Fraction(1_000_000), 1)
         self.assertEqual(sum(fast.take(us / 1_000_000).admitted for us in range(1000)), 1000)
 
+    def test_a_rate_that_is_no_whole_number_of_nanoseconds_is_rounded_down(self) -> None:
+        """Three per second: a third of a second in whole nanoseconds is not enough for the next unit."""
+        bucket = TokenBucket(Fraction(3), 1)
+        bucket.take(0.0)
+        self.assertFalse(bucket.take(0.333333333).admitted)
+        self.assertTrue(bucket.take(0.333333334).admitted)
+
     def test_a_clock_read_too_early_gives_no_time_twice(self) -> None:
         """A caller that read its clock before another took its unit sees the other's instant."""
         bucket = TokenBucket(Fraction(1), 1)
@@ -103,6 +110,23 @@ class GiveBackTest(unittest.TestCase):
         bucket.take(1.0)
         bucket.give_back(unit, 1.0)
         self.assertEqual(taken(bucket, 1.0), 1)
+
+    def test_a_unit_that_was_refilled_long_ago_costs_nothing(self) -> None:
+        """Giving back too late takes nothing away from others."""
+        bucket = TokenBucket(Fraction(1), 2)
+        unit = bucket.take(0.0)
+        bucket.take(5.0)
+        bucket.give_back(unit, 5.0)
+        self.assertEqual(taken(bucket, 5.0), 1)
+
+    def test_a_return_by_a_clock_read_too_early_gives_no_time_twice(self) -> None:
+        """Only what is left at the latest instant anybody saw comes back."""
+        bucket = TokenBucket(Fraction(1), 2)
+        unit = bucket.take(5.0)
+        bucket.take(5.75)
+        bucket.give_back(unit, 5.0)
+        self.assertEqual(taken(bucket, 5.75), 1)
+        self.assertFalse(bucket.take(6.0).admitted)
 
     def test_units_behind_one_that_came_back_move_up(self) -> None:
         """Of two units that are given back, the second brings nothing once time has refilled it in its new place."""
@@ -145,6 +169,19 @@ class TogetherTest(unittest.TestCase):
     def test_threads_at_full_speed_take_exactly_the_burst(self) -> None:
         """Sixteen threads share one bucket: not one unit too many or too few."""
         check_together(TokenBucket, burst=1000, threads=16, takes=200)
+
+    def test_every_decision_is_made_under_the_lock(self) -> None:
+        """Taking and giving back look at the bucket only while they hold its lock."""
+        seen: list[bool] = []
+
+        class Watched(TokenBucket):
+            def _advance(self, now_s: float) -> int:
+                seen.append(self._lock.locked())
+                return super()._advance(now_s)
+
+        bucket = Watched(Fraction(1), 1)
+        bucket.give_back(bucket.take(0.0), 0.0)
+        self.assertEqual(seen, [True, True])
 
     def test_a_bucket_without_a_lock_is_found(self) -> None:
         """The same check finds one that reads, then writes."""

@@ -3,6 +3,7 @@
 import contextlib
 import unittest
 from collections.abc import Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,7 @@ class SchedulerTest(unittest.TestCase):
             with self.subTest(point=point):
                 self.log.clear()
                 deaths: list[str] = []
-                scheduler = Scheduler(1, self.clock, crash_at=point, on_crash=lambda deaths=deaths: deaths.append("x"))
+                scheduler = Scheduler(1, self.clock, crash_at=point, on_crash=partial(deaths.append, "x"))
                 task = scheduler.spawn("a", self.steps("a", 4))
                 scheduler.run()
                 self.assertEqual([f"a{step}" for step in range(point - 1)], self.log)
@@ -190,7 +191,7 @@ class StoreTest(unittest.TestCase):
         with self.assertRaisesRegex(Exception, "UNIQUE"):
             settle_story(self.store.transact(self.makes("c")))
         self.assertEqual(["a", "c"], self.tenants())
-        self.assertEqual(["'b'"], [str(error) for error in self.errors])
+        self.assertEqual(["b"], [str(error) for error in self.errors])
 
     def test_one_story_at_a_time_is_inside_a_transaction(self) -> None:
         """The others wait at begin; readers see what is committed."""

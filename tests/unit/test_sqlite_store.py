@@ -160,6 +160,18 @@ class TransactTest(StoreCase):
             drive(self.store.transact(work))
         self.assertEqual(self.names(), [])
 
+    def test_a_transaction_keeps_other_writers_out_from_its_start(self) -> None:
+        """What it has read cannot be changed before it writes: it begins with the write lock."""
+
+        async def work(transaction: Transaction) -> None:
+            await names_in(transaction)
+            with contextlib.closing(sqlite3.connect(self.path, isolation_level=None, timeout=0)) as other:
+                self.assertRaises(sqlite3.OperationalError, other.execute, "INSERT INTO tenants VALUES ('other', 0)")
+            await transaction.execute("INSERT INTO tenants VALUES ('a', 0)")
+
+        drive(self.store.transact(work))
+        self.assertEqual(self.names(), ["a"])
+
     def test_results_count_rows_and_name_the_last(self) -> None:
         """A statement says how many rows it changed, RETURNING included, and the id of the row it inserted."""
 
@@ -192,14 +204,22 @@ class QueueTest(StoreCase):
 
     def test_queued_work_survives_a_failed_commit(self) -> None:
         """It is tried again before later work, in the same order, and kept once."""
-        self.store.enqueue(insert("a"))
-        self.store.enqueue(insert("b"))
+
+        def boot(pid: int) -> Work[None]:
+            async def work(transaction: Transaction) -> None:
+                await transaction.execute("INSERT INTO boots (started_ms, pid, machine_boot) VALUES (0, ?, '')", (pid,))
+
+            return work
+
+        self.store.enqueue(boot(7))
+        self.store.enqueue(boot(5))
         self.fuse.times = 2
         for _ in range(2):
             with self.assertRaises(StoreUnavailable):
                 self.store.flush()
-        self.store.enqueue(insert("c"))
-        self.assertEqual(drive(self.store.transact(names_in)), ["a", "b", "c"])
+        self.store.enqueue(boot(6))
+        self.store.flush()
+        self.assertEqual(drive(self.store.read("SELECT pid FROM boots ORDER BY id")), [(7,), (5,), (6,)])
 
     def test_queued_work_that_raises_is_reported_and_alone(self) -> None:
         """Whatever it raises, broken SQL included, its neighbours are kept and it is not tried again."""

@@ -2,6 +2,8 @@
 
 import gc
 import json
+import select
+import socket
 import threading
 import unittest
 import weakref
@@ -113,7 +115,7 @@ class HandleTest(unittest.TestCase):
     def test_a_result_tells_the_answer_and_how_it_came(self) -> None:
         """Every promised key, and the row agrees."""
         result = self.world.gateway.handle(self.raw, chat())
-        expected = {"text": "hello there friend", "cache": "bypass", "tier": "cheap", "provider": "up"}
+        expected: dict[str, Any] = {"text": "hello there friend", "cache": "bypass", "tier": "cheap", "provider": "up"}
         expected |= {"deployment": "mini", "attempts": 1, "exit": "routed"}
         self.assertEqual({name: result[name] for name in expected}, expected)
         self.assertEqual(set(result) - set(expected), {"response", "cost_nanousd", "request_id"})
@@ -248,11 +250,13 @@ class StreamTest(unittest.TestCase):
         lock = threading.Lock()
 
         async def settle_under_a_lock(*arguments: Any) -> None:
-            with lock:
-                await settle(*arguments)
+            if not lock.acquire(timeout=PATIENCE_S):
+                raise TimeoutError("the story was ended by the thread that holds the lock")
+            lock.release()
+            await settle(*arguments)
             written.set()
 
-        ledger.settle = settle_under_a_lock  # type: ignore[method-assign]
+        ledger.settle = settle_under_a_lock  # type: ignore[assignment,method-assign]
         stream: Any = world.gateway.stream(raw, chat())
         next(stream)
         trash = [stream]
@@ -330,9 +334,6 @@ class PauseTest(unittest.TestCase):
 
     def test_a_client_that_leaves_ends_the_wait(self) -> None:
         """With the reason it gives."""
-        import select
-        import socket
-
         here, there = socket.socketpair()
         self.addCleanup(here.close)
         there.close()

@@ -90,6 +90,7 @@ class StoryStream:
     def __init__(self, story: Coroutine[Any, Any, Any], reaper: "Reaper") -> None:
         self._story: Coroutine[Any, Any, Any] | None = story
         self._reaper = reaper
+        reaper.keep(story)
         self._events: deque[str] = deque()
 
     def __iter__(self) -> "StoryStream":
@@ -104,8 +105,8 @@ class StoryStream:
 
     def close(self) -> None:
         """Leave: the story is told that its client is gone and run to its end."""
-        story, self._story = self._story, None
         self._events.clear()
+        story = self._let_go()
         if story is not None:
             end_as_gone(story)
 
@@ -116,12 +117,18 @@ class StoryStream:
         try:
             frames: bytes = story.send(None)
         except StopIteration:
-            self._story = None
+            self._let_go()
         except BaseException:
-            self._story = None
+            self._let_go()
             raise
         else:
             self._events.extend(event + "\n\n" for event in frames.decode("utf-8").split("\n\n") if event)
+
+    def _let_go(self) -> Coroutine[Any, Any, Any] | None:
+        story, self._story = self._story, None
+        if story is not None:
+            self._reaper.let_go(story)
+        return story
 
     def __del__(self) -> None:
         if self._story is not None:
@@ -139,19 +146,36 @@ def end_as_gone(story: Coroutine[Any, Any, Any]) -> None:
 
 
 class Reaper:
-    """Ends the stories of streams that were forgotten. take() puts onto a lock-free queue: a finaliser may call it."""
+    """Ends the stories of streams that were forgotten. take() puts onto a lock-free queue: a finaliser may call it.
+
+    It keeps every story that is under way. Else the collector, which finalises all of a cycle at once, would close the
+    story itself, on any thread, with any lock held. `_kept` is changed by single set operations only.
+    """
 
     def __init__(self) -> None:
+        self._kept: set[Coroutine[Any, Any, Any]] = set()
         self._stories: queue.SimpleQueue[Coroutine[Any, Any, Any]] = queue.SimpleQueue()
         threading.Thread(target=self._run, name="story-reaper", daemon=True).start()
 
+    def keep(self, story: Coroutine[Any, Any, Any]) -> None:
+        """Hold on to a story until it is let go or taken."""
+        self._kept.add(story)
+
+    def let_go(self, story: Coroutine[Any, Any, Any]) -> None:
+        """Its stream has seen to its end."""
+        self._kept.discard(story)
+
     def take(self, story: Coroutine[Any, Any, Any]) -> None:
+        """End a story soon, on the reaper's thread."""
         self._stories.put(story)
 
     def _run(self) -> None:
         while True:
+            story = self._stories.get()
             with contextlib.suppress(Exception):  # a story tells its own errors; the next one must be ended too
-                end_as_gone(self._stories.get())
+                end_as_gone(story)
+            self._kept.discard(story)
+            del story
 
 
 class ThreadsEngine:
