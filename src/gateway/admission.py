@@ -27,10 +27,10 @@ class Admitted:
     bucket: TokenBucket | None
     unit: Decision | None
 
-    def give_back(self, now_s: float) -> None:
+    def give_back(self, now_s: float, facts: Facts) -> None:
         """Return the unit of the rate limit: the request was refused for another reason."""
         if self.bucket is not None and self.unit is not None:
-            self.bucket.give_back(self.unit, now_s)
+            facts.rate = self.bucket.give_back(self.unit, now_s)
 
 
 class Admission:

@@ -32,7 +32,7 @@ from gateway.errors import (
     UnknownUrl,
 )
 from gateway.gateway import Gateway
-from gateway.http_head import HttpRefusal, RequestHead
+from gateway.http_head import HttpRefusal, NoBody, RequestHead
 from gateway.rows import Exit
 from gateway.server import Exchange
 from llmkit.money import format_usd
@@ -96,8 +96,6 @@ class Api:
         facts = self.gateway.new_facts()
         try:
             self._route(exchange, exchange.head.path.rstrip("/"), facts)
-        except HttpRefusal as refusal:
-            self._refuse(exchange, facts, InvalidRequest(refusal.message, status=refusal.status, code=refusal.code))
         except GatewayError as error:
             self._refuse(exchange, facts, error)
 
@@ -140,18 +138,14 @@ class Api:
     # --- chat ---------------------------------------------------------------------------------------------------
 
     def _chat(self, exchange: Exchange, gateway: Gateway, facts: Facts, principal: Principal) -> None:
-        head = exchange.head
-        options = options_of(head)
-        raw = exchange.read_body()
         caller = _HttpCaller(exchange, facts, self._clock)
-        context = gateway.context(
-            principal,
-            raw,
-            caller,
-            options=options,
-            facts=facts,
-            trace_parent=parse_traceparent(head.get("traceparent")),
-        )
+        try:
+            options, raw = options_of(exchange.head), _body_of(exchange)
+        except GatewayError as error:
+            drive(gateway.refuse(principal, caller, facts, error))
+            raise
+        trace_parent = parse_traceparent(exchange.head.get("traceparent"))
+        context = gateway.context(principal, raw, caller, options=options, facts=facts, trace_parent=trace_parent)
         try:
             answer = drive(gateway.serve(context))
         except GatewayError as error:
@@ -181,7 +175,7 @@ class Api:
     def _control(self, exchange: Exchange, facts: Facts) -> None:
         _allow(exchange.head, "POST")
         try:
-            asked = json.loads(exchange.read_body())
+            asked = json.loads(_body_of(exchange))
             result = {"result": self._commands.run(asked["command"], asked["arguments"])}
         except (CommandError, KeyError, TypeError, ValueError) as error:
             return _respond_json(exchange, 400, {"error": str(error)}, facts)
@@ -241,13 +235,25 @@ def options_of(head: RequestHead) -> Options:
     if version is not None and len(version) > 128:
         raise InvalidRequest("`x-gateway-prompt-version` is too long.", param="x-gateway-prompt-version")
     return Options(
-        tags=check_tags([tag.strip() for tag in tags.split(",") if tag.strip()]) if tags else (),
+        tags=check_tags([tag.strip() for tag in tags.split(",") if tag.strip()], "x-gateway-tags") if tags else (),
         private=_flag(head, "x-gateway-private"),
         prompt_version=version,
         no_cache="no-cache" in cache,
         no_store="no-store" in cache,
         timeout_s=_timeout(head.get("x-gateway-timeout-s")),
     )
+
+
+def _body_of(exchange: Exchange) -> bytes:
+    """The body of a request that must have one. Raises InvalidRequest as HTTP refuses it, ClientGone, Draining."""
+    if isinstance(exchange.head.body, NoBody):
+        raise InvalidRequest(
+            "The body needs a Content-Length, or chunks.", param="body", status=411, code="length_required"
+        )
+    try:
+        return exchange.read_body()
+    except HttpRefusal as refusal:
+        raise InvalidRequest(refusal.message, status=refusal.status, code=refusal.code) from refusal
 
 
 def _flag(head: RequestHead, name: str) -> bool:

@@ -155,12 +155,12 @@ def _prompt_version(body: Mapping[str, Any]) -> str | None:
     return value
 
 
-def check_tags(value: object) -> tuple[str, ...]:
-    """Tags as given by a client: at most MAX_TAGS short printable strings without a comma."""
+def check_tags(value: object, param: str = "tags") -> tuple[str, ...]:
+    """Tags as given by a client in `param`: at most MAX_TAGS short printable strings without a comma."""
     if type(value) is not list or len(value) > MAX_TAGS or not all(map(_is_tag, value)):
         raise InvalidRequest(
-            f"`tags` must be at most {MAX_TAGS} strings of 1 to {MAX_TAG_CHARS} printable characters without commas.",
-            param="tags",
+            f"`{param}` must be at most {MAX_TAGS} strings of 1 to {MAX_TAG_CHARS} printable characters without commas.",
+            param=param,
         )
     return tuple(value)
 

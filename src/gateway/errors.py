@@ -119,6 +119,9 @@ class UpstreamError(GatewayError):
 class AllProvidersFailed(GatewayError):
     status, code = 503, "all_providers_failed"
 
+    def __init__(self, message: str, *, retry_after_s: float = 1) -> None:
+        super().__init__(message, retry_after_s=retry_after_s)
+
 
 class Overloaded(GatewayError):
     status, code = 503, "overloaded"

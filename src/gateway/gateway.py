@@ -130,6 +130,11 @@ class Gateway:
                 self._flag_overbilling(settlement, context.facts)
                 _describe(span, context)
 
+    async def refuse(self, principal: Principal, caller: Caller, facts: Facts, error: GatewayError) -> None:
+        """Write the row of a request whose body never came to be served; it moves no money."""
+        context = self.context(principal, b"", caller, facts=facts)
+        await Settlement(self._ledger, self._clock, context).close(_ending(error, facts))
+
     # --- for users of the library ---------------------------------------------------------------------------------
 
     def handle(self, raw_key: str | None, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -172,7 +177,7 @@ class Gateway:
         try:
             attempt = await self._reserve(context, request, admitted.plan, settlement)
         except GatewayError:
-            admitted.give_back(self._clock.now_s())
+            admitted.give_back(self._clock.now_s(), context.facts)
             raise
         with span.child("attempt", deployment=attempt.deployment.name, provider=attempt.deployment.provider) as child:
             return await self._call(context, request, attempt, settlement, child)

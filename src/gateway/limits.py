@@ -59,7 +59,7 @@ class TokenBucket:
                 self._refilled_ns.popitem(last=False)
             return Decision(True, self._state(debt_ns), unit=self._units)
 
-    def give_back(self, taken: Decision, now_s: float) -> None:
+    def give_back(self, taken: Decision, now_s: float) -> RateState:
         """Return the unit of `taken`, whose request was then refused for another reason. The second time is nothing.
 
         Only what time has not refilled by now comes back: more would let a burst pass twice.
@@ -73,6 +73,7 @@ class TokenBucket:
                 if unit < taken.unit:
                     break
                 self._refilled_ns[unit] -= left_ns
+            return self._state(max(self._debt_until_ns - now_ns, 0))
 
     def _advance(self, now_s: float) -> int:
         """The present, as the latest caller's clock has it. Forgets the units that are refilled by now."""

@@ -8,8 +8,8 @@ What became of an upstream call is kept as Evidence while it happens. How a hold
     sent, and nothing is known                                             unresolved
 
 An estimate is a bound, not a guess: prompt bytes and produced bytes bound their tokens, so what an upstream bills for
-what we saw is never above it. Of a whole answer that was cut, junk or not waited for nothing was seen, but all of it may
-have been written: its bound is the cap. close() may be called on every way out; only the first call does anything.
+what we saw is never above it. Of a whole answer that was cut, junk or not waited for nothing was seen, but all of it
+may have been written: its bound is the cap. close() may be called on every way out; only the first does anything.
 """
 
 from dataclasses import dataclass, replace

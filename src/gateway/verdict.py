@@ -23,6 +23,7 @@ from llmkit.errors import ProviderError, ProviderErrorKind
 
 _CLIENT_FAULTS = {400: 400, 413: 413, 422: 400}
 _CODE = re.compile(r"[a-z][a-z0-9_]{0,63}", re.ASCII)
+_FIELD = re.compile(r"[\w.\[\]$-]{1,128}", re.ASCII)
 _SECRET = re.compile(r"(?i)\b(?:sk[-_]|(?:(?:key|token)[-_]|bearer\s+)(?=\S*\d))[\w.~+/=-]{8,}")
 """A credential has a prefix, and a digit somewhere; "the API key provided" and "bearer authentication" have none."""
 _RETRY_AFTER_S = 1.0
@@ -60,7 +61,7 @@ def _told(failure: ProviderError) -> GatewayError:
     if kind is ProviderErrorKind.CLIENT and status in _CLIENT_FAULTS:
         return InvalidRequest(
             without_secrets(failure.message),
-            param=failure.param,
+            param=failure.param if failure.param and _is_field(failure.param) else None,
             status=_CLIENT_FAULTS[status],
             code=failure.code if failure.code and _CODE.fullmatch(failure.code) else None,
         )
@@ -69,6 +70,10 @@ def _told(failure: ProviderError) -> GatewayError:
     if kind is ProviderErrorKind.SERVER and (status is not None or not failure.first_byte_seen):
         return AllProvidersFailed("No upstream could answer this request.", retry_after_s=_RETRY_AFTER_S)
     return UpstreamError("The upstream's answer could not be used.")
+
+
+def _is_field(param: str) -> bool:
+    return _FIELD.fullmatch(param) is not None and without_secrets(param) == param
 
 
 def without_secrets(message: str) -> str:

@@ -769,5 +769,5 @@ class DeadlineTest(FrontCase):
         }
         for name, value in headers.items():
             self.assert_error(front.chat([(name, value)]), 400, "invalid_request", name)
-        self.assert_error(front.chat([("x-gateway-tags", "t" * 65)]), 400, "invalid_request", "tags")
+        self.assert_error(front.chat([("x-gateway-tags", "t" * 65)]), 400, "invalid_request", "x-gateway-tags")
         self.assertEqual(front.upstream.requests, [])

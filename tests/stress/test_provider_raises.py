@@ -9,6 +9,7 @@ from typing import Any
 from gateway.context import Caller
 from gateway.errors import GatewayError
 from gateway.providers import FakeProvider, ProviderAnswer, UpstreamCall
+from llmkit.money import format_usd
 from tests.support.world import CONFIG, RealWorld, chat
 
 PATIENCE_S = 20.0
@@ -83,6 +84,7 @@ class ProviderRaisesTest(unittest.TestCase):
         self.up = RaisingProvider()
         self.world = RealWorld(config=CONFIG + '\n[store]\ndurability = "normal"\n', providers={"up": self.up})
         self.addCleanup(self.world.__exit__)
+        self.raw_key = ""
 
     def test_an_exception_is_an_internal_error_that_says_only_the_id(self) -> None:
         """500 internal_error at every place; the cause is told to the operator alone."""
@@ -104,6 +106,22 @@ class ProviderRaisesTest(unittest.TestCase):
                     raised, row = self.ask(place, error)
                     self.assertIs(type(raised), type(error()))
                     self.assert_over(place, row)
+
+    def test_money_whose_outcome_is_unknown_counts(self) -> None:
+        """Beside an unresolved hold there is room for another in twice its amount, and in a nano-dollar less not."""
+        self.ask("whole", ValueError)
+        amount = self.world.shown(self.raw_key)["unresolved_nanousd"]
+        for limit, served in ((2 * amount, True), (2 * amount - 1, False)):
+            self.raw_key = self.world.key(format_usd(limit))
+            self.up.place = "whole"
+            with self.assertRaises(GatewayError):
+                self.request(stream=False)
+            if served:
+                self.request(stream=False)
+                continue
+            with self.assertRaises(GatewayError) as refused:
+                self.request(stream=False)
+            self.assertEqual((refused.exception.status, refused.exception.code), (402, "budget_exceeded"))
 
     def ask(self, place: str, error: Callable[[], BaseException]) -> tuple[BaseException, Mapping[str, Any]]:
         """Meet `error` at `place` on a thread of its own, which must then serve another request; what was raised, and

@@ -18,7 +18,7 @@ class Bucket(Protocol):
 
     def take(self, now_s: float) -> Decision: ...
 
-    def give_back(self, taken: Decision, now_s: float) -> None: ...
+    def give_back(self, taken: Decision, now_s: float) -> object: ...
 
 
 MakeBucket = Callable[[Fraction, int], Bucket]
@@ -119,8 +119,9 @@ class FixedWindow:
 class WholeUnitBack(TokenBucket):
     """Gives a whole unit back, however much of it time has refilled."""
 
-    def give_back(self, taken: Decision, now_s: float) -> None:
+    def give_back(self, taken: Decision, now_s: float) -> RateState:
         self._debt_until_ns -= self._interval_ns
+        return _NO_STATE
 
 
 class StaleSlots(TokenBucket):
@@ -135,9 +136,10 @@ class StaleSlots(TokenBucket):
         self._ends_ns[taken.unit] = self._debt_until_ns
         return taken
 
-    def give_back(self, taken: Decision, now_s: float) -> None:
+    def give_back(self, taken: Decision, now_s: float) -> RateState:
         left_ns = self._ends_ns[taken.unit] - round(now_s * 1_000_000_000)
         self._debt_until_ns -= min(max(left_ns, 0), self._interval_ns)
+        return _NO_STATE
 
 
 class NoLock(FixedWindow):

@@ -74,7 +74,7 @@ class AdmissionTest(unittest.TestCase):
         self.assertIsNone(self.admission.authenticate(raw).models)
         admitted = self.admit(raw, "auto")
         self.assertEqual(admitted.plan.alias, "auto")
-        admitted.give_back(0.0)
+        admitted.give_back(0.0, Facts("req"))
 
     def test_names_outside_the_patterns_are_refused(self) -> None:
         """The name asked for counts, whatever it leads to; a name nobody defined is not there."""
@@ -115,7 +115,7 @@ class AdmissionTest(unittest.TestCase):
         """By a request that was refused for another reason."""
         raw = self.world.key(None)
         for _ in range(5):
-            self.admit(raw).give_back(self.world.clock.now_s())
+            self.admit(raw).give_back(self.world.clock.now_s(), Facts("req"))
         self.admit(raw)
         self.admit(raw)
         with self.assertRaises(RateLimited):

@@ -213,8 +213,8 @@ class QueueTest(StoreCase):
 
         self.store.enqueue(boot(7))
         self.store.enqueue(boot(5))
-        self.fuse.times = 2
-        for _ in range(2):
+        self.fuse.times = 3
+        for _ in range(3):
             with self.assertRaises(StoreUnavailable):
                 self.store.flush()
         self.store.enqueue(boot(6))
