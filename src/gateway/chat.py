@@ -159,7 +159,7 @@ def check_tags(value: object, param: str = "tags") -> tuple[str, ...]:
     """Tags as given by a client in `param`: at most MAX_TAGS short printable strings without a comma."""
     if type(value) is not list or len(value) > MAX_TAGS or not all(map(_is_tag, value)):
         raise InvalidRequest(
-            f"`{param}` must be at most {MAX_TAGS} strings of 1 to {MAX_TAG_CHARS} printable characters without commas.",
+            f"`{param}` must be at most {MAX_TAGS} strings of 1 to {MAX_TAG_CHARS} printable characters, no commas.",
             param=param,
         )
     return tuple(value)

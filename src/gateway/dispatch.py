@@ -95,6 +95,8 @@ class Dispatcher:
         except ProviderError as failure:
             verdict = judge(failure)
             evidence.reach, evidence.usage = verdict.reach, failure.usage
+            if verdict.reach is Reach.PRODUCED:
+                evidence.output_bytes = evidence.output_bound  # it may all have been written, streamed or not
             facts.hops.append(f"{deployment.name}={failure.kind}")
             span.fail(str(failure.status or failure.kind))
             raise verdict.error from failure

@@ -4,6 +4,8 @@ import shutil
 import signal
 import tempfile
 import unittest
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import ClassVar
 
@@ -13,18 +15,23 @@ from tests.support.forks import ForkServer
 _MEMORY = Path("/dev/shm")
 """A killed process loses nothing that the kernel has, so the files need no disk."""
 
+_SERVERS = 2
+
 
 class CrashCase(unittest.TestCase):
     """A ledger with one key, copied for each death."""
 
     server: ClassVar[ForkServer]
+    pool: ClassVar[ThreadPoolExecutor]
     root: ClassVar[Path]
     raw_key: ClassVar[str]
 
     @classmethod
     def setUpClass(cls) -> None:
-        cls.server = ForkServer()
+        cls.server = ForkServer(servers=_SERVERS)
         cls.addClassCleanup(cls.server.close)
+        cls.pool = ThreadPoolExecutor(_SERVERS)
+        cls.addClassCleanup(cls.pool.shutdown)
         folder = tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None)
         cls.addClassCleanup(folder.cleanup)
         cls.root = Path(folder.name)
@@ -36,6 +43,13 @@ class CrashCase(unittest.TestCase):
         home = tempfile.mkdtemp(dir=self.root)
         shutil.copytree(self.root / source, home, dirs_exist_ok=True)
         return home
+
+    def everywhere(self, labels: list[str], fate: Callable[[int], list[str]]) -> None:
+        """Die before each effect and after the last one; `fate` does it and says what is wrong then."""
+        deaths = [*labels, "the end"]
+        for number, (label, found) in enumerate(zip(deaths, self.pool.map(fate, range(len(deaths))), strict=True)):
+            with self.subTest(number=number, before=label):
+                self.assertEqual(found, [])
 
     def effects(self, *, stream: bool, durability: str, ledger: str = "", home: str | None = None) -> list[str]:
         """The effects of a request that nobody kills."""
@@ -81,10 +95,7 @@ class RequestTest(CrashCase):
         labels = self.effects(stream=stream, durability=durability)
         self.assertGreaterEqual(labels.count("COMMIT"), 3, labels)
         self.assertEqual(labels.count("client event"), 2 + child.WORDS if stream else 0, labels)
-        for number, label in enumerate([*labels, "the end"]):
-            with self.subTest(number=number, before=label):
-                home = self.die(number, stream=stream, durability=durability)
-                self.assertEqual(self.faults(home, durability), [])
+        self.everywhere(labels, lambda at: self.faults(self.die(at, stream=stream, durability=durability), durability))
 
     def test_the_settlement_comes_before_the_last_byte(self) -> None:
         """Full durability, in the order of effects: the second COMMIT, then the end of the answer."""
@@ -107,8 +118,10 @@ class RequestTest(CrashCase):
         for twin in ("BooksInTwoTransactions", "LeavesTheHold"):
             with self.subTest(twin=twin):
                 deaths = range(len(self.effects(stream=False, durability="full", ledger=twin)))
-                homes = (self.die(at, stream=False, durability="full", ledger=twin) for at in deaths)
-                self.assertTrue(any(self.faults(home, "full") for home in homes))
+                found = (
+                    self.faults(self.die(at, stream=False, durability="full", ledger=twin), "full") for at in deaths
+                )
+                self.assertTrue(any(found))
 
 
 class StartTest(CrashCase):
@@ -118,12 +131,14 @@ class StartTest(CrashCase):
         """The next start makes the ledger: no half of one is ever in the way."""
         labels = self.server.result(child.start, folder=tempfile.mkdtemp(dir=self.root), die_at=None)
         self.assertLess(labels.index("CREATE"), labels.index("rename"))
-        for number, label in enumerate([*labels, "the end"]):
-            with self.subTest(number=number, before=label):
-                home = tempfile.mkdtemp(dir=self.root)
-                self.kill_start(home, number)
-                self.server.result(child.start, folder=home, die_at=None)
-                self.assertEqual({file.name for file in Path(home).iterdir()}, {"lock", "ledger.db"})
+
+        def fate(at: int) -> list[str]:
+            home = tempfile.mkdtemp(dir=self.root)
+            self.kill_start(home, at)
+            self.server.result(child.start, folder=home, die_at=None)
+            return sorted({file.name for file in Path(home).iterdir()} ^ {"lock", "ledger.db"})
+
+        self.everywhere(labels, fate)
 
     def test_killed_at_every_step_of_a_recovery(self) -> None:
         """The start after that resolves the dead hold once."""
@@ -131,11 +146,13 @@ class StartTest(CrashCase):
         orphaned = Path(self.die(effects.index("client event") + 1, stream=True, durability="full")).name
         labels = self.server.result(child.start, folder=self.home(orphaned), die_at=None)
         self.assertIn("COMMIT", labels)
-        for number, label in enumerate([*labels, "the end"]):
-            with self.subTest(number=number, before=label):
-                home = self.home(orphaned)
-                self.kill_start(home, number)
-                self.assertEqual(self.faults(home, "full"), [])
+
+        def fate(at: int) -> list[str]:
+            home = self.home(orphaned)
+            self.kill_start(home, at)
+            return self.faults(home, "full")
+
+        self.everywhere(labels, fate)
 
     def kill_start(self, home: str, die_at: int) -> None:
         ended = self.server.run(child.start, folder=home, die_at=die_at)

@@ -22,6 +22,7 @@ from llmkit.types import Usage
 from tests.support.world import CONFIG, SimWorld, chat, settle_story
 
 USAGES = 10_000
+ESTIMATES = 2_000
 REQUESTS = 300
 USD_PER_MILLION = {"input": "1", "cached_input": "0.1", "cache_write": "1.25", "output": "4"}
 IN_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
@@ -96,7 +97,7 @@ class ChargesTest(unittest.TestCase):
     def test_an_estimate_is_never_below_what_was_seen(self) -> None:
         """Every count of tokens that fits the bytes costs at most as much."""
         source = random.Random(2)
-        for number in range(USAGES):
+        for number in range(ESTIMATES):
             price = draw_price(source)
             entry = PriceEntry(0, Price.parse(plain(price)), "1")
             evidence = draw_evidence(source, None)

@@ -20,7 +20,7 @@ from gateway.clock import FakeClock
 from gateway.config import load
 from gateway.context import Options
 from gateway.dispatch import Dispatcher
-from gateway.engines.sim import Scheduler, SimulatedCrash
+from gateway.engines.sim import Effect, Kind, Scheduler, SimulatedCrash, Task
 from gateway.errors import ClientGone, GatewayError
 from gateway.ledger import AlreadyResolved, Ledger, Policy, Scope
 from gateway.store import Durability
@@ -69,6 +69,8 @@ _OVERDRAWN = """SELECT scope, name, spent_nanousd, held_nanousd, unresolved_nano
     WHERE spent_nanousd + held_nanousd + unresolved_nanousd > limit_nanousd + overage_nanousd"""
 _ROWLESS = """SELECT id, request_id FROM holds WHERE request_id NOT IN (SELECT request_id FROM requests)
     AND coalesce(resolved_by, '') NOT IN ('admin', 'policy')"""
+_FORGIVEN = """SELECT request_id FROM requests JOIN holds USING (request_id)
+    WHERE status = 504 AND holds.state = 'void' AND resolved_by = 'request'"""
 _VOIDED_BY_ADMIN = "SELECT coalesce(sum(amount_nanousd), 0) FROM holds WHERE state = 'void' AND resolved_by = 'admin'"
 
 
@@ -149,6 +151,7 @@ def check_crash_point(
             amount = hold_nanousd(stream=stream)
             key = world.key(amount)
             task, caller = world.request(key, body(stream=stream))
+            world.scheduler.spawn("the process", _outlives(task))
             run(world)
             happened, level = check_money(world, watch), world.key_level(key)
             answered = caller.finished if stream else task.result is not None
@@ -156,6 +159,11 @@ def check_crash_point(
                 expect("settled" in happened, "answered, but not settled")
             expect(level.unresolved_nanousd == (amount if "unresolved" in happened else 0), "what died is not counted")
             return world.scheduler.effects
+
+
+async def _outlives(task: Task) -> None:
+    """So that the process can also die after the last effect of a request."""
+    await Effect(Kind.CLOCK, "afterwards", lambda: task.done)
 
 
 def check_race(seed: int, ledger_type: type[Ledger] = Ledger) -> None:
@@ -236,6 +244,7 @@ def check_money(world: SimWorld, watch: Watch) -> set[str]:
     expect(len({line["request_id"] for line in rows}) == len(rows), "more than one row", rows)
     expect(report.holds == len({request for (request,) in _select(world, "SELECT request_id FROM holds")}), "two holds")
     expect(len(world.upstream.calls) <= report.holds, "a call without a hold")
+    expect(not _select(world, _FORGIVEN), "sent, never answered, and void", _select(world, _FORGIVEN))
 
     level, held_to = world.level(Scope.GLOBAL, ""), _metered_within_holds(world)
     [(voided,)] = _select(world, _VOIDED_BY_ADMIN)

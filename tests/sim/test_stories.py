@@ -15,7 +15,7 @@ from typing import Any
 
 from gateway.context import Answer, Caller, Facts, Options
 from gateway.engines.sim import Effect, Kind, SimCaller
-from gateway.errors import ClientGone, Draining, GatewayError
+from gateway.errors import ClientGone, Draining, GatewayError, InvalidRequest
 from gateway.providers import FakeProvider, Provider, ProviderAnswer, UpstreamCall
 from llmkit.errors import ProviderError, ProviderErrorKind
 from tests.support.world import CONFIG, USD, SimWorld, chat, settle_story
@@ -678,6 +678,19 @@ burst = 2
         self.assertEqual(len(self.world.upstream.calls), 2)
         assert isinstance(outcome.error, GatewayError)
         self.assertEqual(outcome.error.retry_after_s, 1)
+
+    def test_a_request_that_never_came_to_be_served_has_its_row(self) -> None:
+        """Its body could not be read."""
+        world, caller = self.world, SimCaller(self.world.scheduler)
+        facts = world.gateway.new_facts()
+        refused = InvalidRequest("too large", status=413, code="request_too_large")
+        principal = world.gateway.authenticate(self.raw_key)
+        settle_story(world.gateway.refuse(principal, caller, facts, refused))
+        settle_story(world.store.flush())
+        self.assert_row(
+            request_id=facts.request_id, exit="rejected", status=413, code="request_too_large", state="none"
+        )
+        self.assertEqual((facts.exit, facts.attempts), ("rejected", 0))
 
     def test_a_refused_budget_gives_the_unit_of_the_rate_back(self) -> None:
         """A tenant without money does not block its other keys."""

@@ -49,7 +49,7 @@ class TwinsTest(unittest.TestCase):
         check = partial(check_crash_point, stream=True, durability=Durability.FULL)
         for twin in (twins.LeavesTheHold, twins.BooksInTwoTransactions):
             with self.subTest(twin=twin.__name__):
-                self.assertIsNotNone(caught_at(partial(check, ledger_type=twin), range(40)))
+                self.assertIsNotNone(caught_at(partial(check, ledger_type=twin), range(self.SEEDS)))
 
 
 if __name__ == "__main__":

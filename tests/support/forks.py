@@ -1,4 +1,4 @@
-"""Runs functions in processes that may die: a server without threads forks one for each call.
+"""Runs functions in processes that may die: servers without threads fork one for each call.
 
 A fork costs a few milliseconds where an interpreter costs hundreds, so a test can afford a death at every step.
 """
@@ -6,6 +6,7 @@ A fork costs a few milliseconds where an interpreter costs hundreds, so a test c
 import importlib
 import json
 import os
+import queue
 import signal
 import subprocess
 import sys
@@ -30,22 +31,34 @@ class Ended:
 
 
 class ForkServer:
-    """A process that forks for each call. `prefix` is a command that it is run under. Use as a context manager."""
+    """Forks for each call, in as many processes at a time as it has servers. Safe from any thread.
 
-    def __init__(self, *prefix: str) -> None:
+    prefix   a command that the servers are run under
+    servers  how many there are, each with one call at a time
+    """
+
+    def __init__(self, *prefix: str, servers: int = 1) -> None:
         command = [*prefix, sys.executable, "-W", "error", "-m", "tests.support.forks"]
         environment = os.environ | {"PYTHONPATH": f"{_paths.SRC}:{_paths.ROOT}"}
-        self._server = subprocess.Popen(
-            command, env=environment, cwd=_paths.ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+        self._idle: queue.SimpleQueue[subprocess.Popen[str]] = queue.SimpleQueue()
+        for _ in range(servers):
+            self._idle.put(
+                subprocess.Popen(
+                    command, env=environment, cwd=_paths.ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+                )
+            )
 
     def run(self, function: Callable[..., Any], **arguments: Any) -> Ended:
         """Call a module's `function` with plain arguments in a process of its own; its result must be plain, too."""
         order = {"module": function.__module__, "name": function.__name__, "arguments": arguments}
-        assert self._server.stdin and self._server.stdout
-        self._server.stdin.write(json.dumps(order) + "\n")
-        self._server.stdin.flush()
-        return Ended(**json.loads(self._server.stdout.readline()))
+        server = self._idle.get()
+        assert server.stdin and server.stdout
+        try:
+            server.stdin.write(json.dumps(order) + "\n")
+            server.stdin.flush()
+            return Ended(**json.loads(server.stdout.readline()))
+        finally:
+            self._idle.put(server)
 
     def result(self, function: Callable[..., Any], **arguments: Any) -> Any:
         """The result of a call that must not die."""
@@ -55,7 +68,9 @@ class ForkServer:
         return ended.result
 
     def close(self) -> None:
-        self._server.communicate()
+        """End the servers; no call may be running."""
+        while not self._idle.empty():
+            self._idle.get().communicate()
 
     def __enter__(self) -> "ForkServer":
         return self

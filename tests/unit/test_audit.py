@@ -114,6 +114,9 @@ class VerifyTest(AuditCase):
 
     def test_what_operators_decided_is_no_difference(self) -> None:
         """A row is never rewritten, so it may say what was true when it was written."""
+        former = self.book.reserve(self.book.ledger.account("acme", "key1"), 10, "req_settled")
+        self.book.run(self.book.ledger.leave_unresolved(former, "timeout"))
+        self.book.run(self.book.ledger.resolve_by_admin(former.id, 7))
         self.book.run(self.book.ledger.resolve_by_admin(self.unresolved.id, 55))
         self.book.run(self.book.ledger.resolve_by_admin(self.open.id, None))
         self.book.run(self.book.ledger.settle(self.open, 70, row("req_open")))

@@ -203,3 +203,6 @@ class AcceptedTest(unittest.TestCase):
             with self.subTest(str(wrong)[:20]), self.assertRaises(InvalidRequest) as raised:
                 check_tags(wrong)
             self.assertEqual(raised.exception.param, "tags")
+        with self.assertRaises(InvalidRequest) as raised:
+            check_tags([""], "x-gateway-tags")
+        self.assertEqual(raised.exception.param, "x-gateway-tags")

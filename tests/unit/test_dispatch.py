@@ -266,6 +266,14 @@ class OpenTest(unittest.TestCase):
         self.failed(ProviderError(ProviderErrorKind.SERVER, "refused", sent=False, first_byte_seen=False))
         self.assertIs(self.evidence.reach, Reach.NOT_SENT)
 
+    def test_an_answer_that_could_not_be_opened_may_have_been_written(self) -> None:
+        """A whole body for a stream, or one in an encoding: nobody saw it, so its bound is the cap."""
+        self.failed(ProviderError(ProviderErrorKind.MALFORMED, "no stream", sent=True, first_byte_seen=True))
+        self.assertEqual((self.evidence.reach, self.evidence.output_bytes), (Reach.PRODUCED, 10))
+        self.setUp()
+        self.failed(ProviderError(ProviderErrorKind.SERVER, "x", sent=True, first_byte_seen=True, status=500))
+        self.assertIsNone(self.evidence.output_bytes)
+
     def test_a_client_that_leaves_before_anything_was_sent_owes_nothing(self) -> None:
         """The transport says how far the call got, also when the process drains."""
         for left in (ClientGone(), Draining()):

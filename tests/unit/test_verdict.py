@@ -83,6 +83,13 @@ class JudgeTest(unittest.TestCase):
         for odd in ("Not A Code", "", "x" * 65, "1", "a-b", None):
             self.assertEqual(self.told(failure(CLIENT, 400, code=odd)).code, "invalid_request")
 
+    def test_a_field_that_is_none_is_not_repeated(self) -> None:
+        """A field is a short name; anything else could be a secret."""
+        for named in ("messages", "messages[0].content", "$.tools", "max_tokens"):
+            self.assertEqual(self.told(failure(CLIENT, 400, param=named)).param, named)
+        for odd in ("sk-proj-abcDEF123456", "two words", "", "x" * 129, "\n", None):
+            self.assertIsNone(self.told(failure(CLIENT, 400, param=odd)).param)
+
     def test_nothing_else_repeats_the_upstream(self) -> None:
         """Its words about its own troubles are the operator's."""
         for kind, status in ((AUTH, 401), (CLIENT, 404), (SERVER, 500), (RATE_LIMIT, 429), (MALFORMED, 200)):
