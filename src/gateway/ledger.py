@@ -25,7 +25,7 @@ from gateway import rows
 from gateway.clock import Clock
 from gateway.errors import BudgetExceeded, BudgetReserved, StoreUnavailable
 from gateway.migrations import MAX_NANOUSD
-from gateway.rows import Exit, MoneyState, RequestRow
+from gateway.rows import Exit, Money, MoneyState, RequestRow
 from gateway.store import Durability, Record, Store, Transaction, Work
 from gateway.types import Window
 from gateway.windows import window_end, window_number
@@ -293,29 +293,28 @@ class Ledger:
         keeps the admin's word; the row is appended all the same.
         """
         _check_amount(cost_nanousd)
-        await self._finish(self._resolution(reservation, MoneyState.SETTLED, cost_nanousd, row))
+        await self._finish(reservation, self._resolution(reservation, MoneyState.SETTLED, cost_nanousd, row))
 
     async def void(self, reservation: Reservation, row: RequestRow | None = None) -> None:
         """Give the hold back: the call was proven to be unbilled."""
-        await self._finish(self._resolution(reservation, MoneyState.VOID, 0, row))
+        await self._finish(reservation, self._resolution(reservation, MoneyState.VOID, 0, row))
 
     async def leave_unresolved(self, reservation: Reservation, why: str, row: RequestRow | None = None) -> None:
         """The outcome of the call is unknown: its hold goes on counting against every limit until it is resolved."""
-        self._opened.pop(reservation.id, None)
         at_ms = self._clock.wall_ms()
 
         async def work(transaction: Transaction) -> None:
             await self._part(transaction, reservation.id, why, at_ms)
             if row is not None:
-                await rows.append(transaction, replace(row, state=MoneyState.UNRESOLVED))
+                await rows.append(transaction, row, Money(MoneyState.UNRESOLVED))
 
-        await self._finish(work)
+        await self._finish(reservation, work)
 
     def record(self, row: RequestRow) -> None:
         """Append the row of a request that moved no money. Queued: a crash may lose it."""
 
         async def work(transaction: Transaction) -> None:
-            await rows.append(transaction, row)
+            await rows.append(transaction, row, Money())
 
         self._store.enqueue(work)
 
@@ -438,7 +437,6 @@ class Ledger:
         raise reserved or LedgerBroken(f"booked fewer than all of the balances {balances} without a limit in the way")
 
     def _resolution(self, reservation: Reservation, state: MoneyState, cost: int, row: RequestRow | None) -> Work[None]:
-        self._opened.pop(reservation.id, None)
         at_ms = self._clock.wall_ms()
 
         async def work(transaction: Transaction) -> None:
@@ -446,20 +444,20 @@ class Ledger:
                 overage = await self._close(transaction, reservation.id, state, cost, By.REQUEST, at_ms)
             except AlreadyResolved:
                 if row is not None:
-                    await rows.append(transaction, await self._as_resolved(transaction, reservation.id, row), once=True)
+                    await rows.append(transaction, row, await self._outcome(transaction, reservation.id), once=True)
                 return
             if row is not None:
-                await rows.append(transaction, replace(row, state=state, cost_nanousd=cost, overage_nanousd=overage))
+                await rows.append(transaction, row, Money(state, cost, overage))
 
         return work
 
-    async def _as_resolved(self, transaction: Transaction, hold_id: int, row: RequestRow) -> RequestRow:
-        """`row` with what somebody else decided about its hold."""
+    async def _outcome(self, transaction: Transaction, hold_id: int) -> Money:
+        """What somebody else decided about a hold."""
         found = await transaction.execute(
             "SELECT state, cost_nanousd, overage_nanousd FROM holds WHERE id = ?", (hold_id,)
         )
         state, cost, overage = found.records[0]
-        return replace(row, state=MoneyState(state), cost_nanousd=cost, overage_nanousd=overage)
+        return Money(MoneyState(state), cost, overage)
 
     async def _close(
         self, transaction: Transaction, hold_id: int, state: MoneyState, cost: int, by: By, at_ms: int
@@ -494,7 +492,7 @@ class Ledger:
             if state == "open":
                 count += 1
                 state = await self._resolve_orphan(transaction, hold_id, on_crash, now_ms)
-            await rows.append(transaction, _row_of_the_dead(facts, MoneyState(state), now_ms), once=True)
+            await rows.append(transaction, _row_of_the_dead(facts, now_ms), Money(MoneyState(state)), once=True)
         return count
 
     async def _resolve_orphan(
@@ -506,18 +504,22 @@ class Ledger:
         await self._part(transaction, hold_id, "crash", now_ms)
         return MoneyState.UNRESOLVED
 
-    async def _finish(self, work: Work[None]) -> None:
-        """Commit `work` now (`full`) or soon (`normal`); if now fails, keep trying from memory."""
+    async def _finish(self, reservation: Reservation, work: Work[None]) -> None:
+        """Commit `work` now (`full`) or soon (`normal`); if now fails, keep trying from memory.
+
+        Until one of them is promised, the hold can still be given up for its age.
+        """
         if self._durability is Durability.NORMAL:
             self._store.enqueue(work)
-            return
-        try:
-            await self._store.transact(work)
-        except StoreUnavailable:
-            self._store.enqueue(work)
+        else:
+            try:
+                await self._store.transact(work)
+            except StoreUnavailable:
+                self._store.enqueue(work)
+        self._opened.pop(reservation.id, None)
 
 
-def _row_of_the_dead(hold: Sequence[Any], state: MoneyState, now_ms: int) -> RequestRow:
+def _row_of_the_dead(hold: Sequence[Any], now_ms: int) -> RequestRow:
     """The row of a request that died with its process, as far as its hold knows it."""
     request_id, attempt, boot_id, opened_ms, tenant, key_id, alias, deployment, price_version = hold
     return RequestRow(
@@ -535,7 +537,6 @@ def _row_of_the_dead(hold: Sequence[Any], state: MoneyState, now_ms: int) -> Req
         deployment=deployment,
         attempts=attempt,
         price_version=price_version,
-        state=state,
         duration_ms=max(now_ms - opened_ms, 0),
     )
 

@@ -3,11 +3,11 @@
 A row holds names, numbers and codes; never a prompt, an answer, a key or anything else that a client typed but tags.
 """
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from enum import StrEnum
+from operator import attrgetter
 
 from gateway.store import Transaction
-from llmkit.types import Usage
 
 
 class Exit(StrEnum):
@@ -33,8 +33,17 @@ class MoneyState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Money:
+    """What a request's money has become; decided in the transaction that writes its row."""
+
+    state: MoneyState = MoneyState.NONE
+    cost_nanousd: int = 0
+    overage_nanousd: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class RequestRow:
-    """A finished request. Field names are the table's columns; times are UTC milliseconds."""
+    """A finished request, but for its money. Field names are the table's columns; times are UTC milliseconds."""
 
     request_id: str
     boot_id: int
@@ -52,9 +61,6 @@ class RequestRow:
     deployment: str | None = None
     provider: str | None = None
     attempts: int = 0
-    state: MoneyState = MoneyState.NONE
-    cost_nanousd: int = 0
-    overage_nanousd: int = 0
     estimated: bool = False
     prompt_tokens: int = 0
     cached_tokens: int = 0
@@ -66,25 +72,15 @@ class RequestRow:
     duration_ms: int = 0
     tags: str = ""
 
-    def with_usage(self, usage: Usage, *, estimated: bool) -> "RequestRow":
-        """This row with the token classes of `usage`."""
-        return replace(
-            self,
-            estimated=estimated,
-            prompt_tokens=usage.prompt_tokens,
-            cached_tokens=usage.cached_tokens,
-            cache_write_tokens=usage.cache_write_tokens,
-            completion_tokens=usage.completion_tokens,
-            reasoning_tokens=usage.reasoning_tokens,
-        )
 
-
-COLUMNS = tuple(field.name for field in fields(RequestRow))
+COLUMNS = tuple(field.name for kind in (RequestRow, Money) for field in fields(kind))
 _INSERT = f"INSERT INTO requests ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})"  # noqa: S608 - names of our own fields
+_values_of_row = attrgetter(*(field.name for field in fields(RequestRow)))
+_values_of_money = attrgetter(*(field.name for field in fields(Money)))
 _INSERT_ONCE = _INSERT + " ON CONFLICT (request_id) DO NOTHING"
 
 
-async def append(transaction: Transaction, row: RequestRow, *, once: bool = False) -> None:
+async def append(transaction: Transaction, row: RequestRow, money: Money, *, once: bool = False) -> None:
     """Insert `row`. A second row for one request is an error, or ignored if `once`."""
-    values = [getattr(row, name) for name in COLUMNS]
+    values = (*_values_of_row(row), *_values_of_money(money))
     await transaction.execute(_INSERT_ONCE if once else _INSERT, values)

@@ -119,30 +119,27 @@ class Settlement:
             return
         self.closed = True
         facts = self.context.facts
-        facts.exit = ending.exit
-        row = self._row(ending)
+        facts.exit, facts.cost_nanousd = ending.exit, 0
         if self.reservation is None or self.evidence is None or self.price is None:
-            facts.cost_nanousd = 0
-            self.ledger.record(row)
+            self.ledger.record(self._row(ending))
             return
-        row = replace(row, price_version=self.price.version)
         reach = self.evidence.reach
         if self.evidence.usage is not None or reach is Reach.PRODUCED or self._left_after_sending(ending):
             self.charge = assess(self.evidence, self.price, streamed=self.context.streams)
             facts.cost_nanousd = self.charge.cost_nanousd
-            row = row.with_usage(self.charge.usage, estimated=self.charge.estimated)
-            await self.ledger.settle(self.reservation, self.charge.cost_nanousd, row)
+            await self.ledger.settle(self.reservation, self.charge.cost_nanousd, self._row(ending))
         elif reach is Reach.UNKNOWN:
-            await self.ledger.leave_unresolved(self.reservation, ending.code or "unknown", row)
+            facts.cost_nanousd = None
+            await self.ledger.leave_unresolved(self.reservation, ending.code or "unknown", self._row(ending))
         else:
-            facts.cost_nanousd = 0
-            await self.ledger.void(self.reservation, row)
+            await self.ledger.void(self.reservation, self._row(ending))
 
     def _left_after_sending(self, ending: Ending) -> bool:
         return ending.exit is Exit.CLIENT_GONE and self.evidence is not None and self.evidence.reach is Reach.UNKNOWN
 
     def _row(self, ending: Ending) -> RequestRow:
         context, facts = self.context, self.context.facts
+        usage = self.charge.usage if self.charge else Usage()
         return RequestRow(
             request_id=facts.request_id,
             boot_id=self.ledger.boot_id,
@@ -160,6 +157,13 @@ class Settlement:
             deployment=facts.deployment,
             provider=facts.provider,
             attempts=facts.attempts,
+            estimated=self.charge is not None and self.charge.estimated,
+            prompt_tokens=usage.prompt_tokens,
+            cached_tokens=usage.cached_tokens,
+            cache_write_tokens=usage.cache_write_tokens,
+            completion_tokens=usage.completion_tokens,
+            reasoning_tokens=usage.reasoning_tokens,
+            price_version=self.price.version if self.price else None,
             ttft_ms=context.ttft_ms,
             duration_ms=round((self.clock.now_s() - context.started_s) * 1000),
             tags=",".join(context.tags),

@@ -2,11 +2,11 @@
 
 import contextlib
 import unittest
+from dataclasses import replace
 from typing import Any
 
 from gateway import audit
 from gateway.ledger import Reservation
-from llmkit.types import Usage
 from tests.support.books import Book, ledger_folder, row
 
 _REWRITABLE = ("DROP TRIGGER requests_are_never_rewritten", "DROP TRIGGER requests_are_never_deleted")
@@ -170,7 +170,7 @@ class ListTest(AuditCase):
 
     def test_usage_is_summed_per_tenant_key_and_alias(self) -> None:
         """Requests, tokens and cost, as the holds of the requests say by now."""
-        used = row("req_open").with_usage(Usage(prompt_tokens=10, completion_tokens=4), estimated=False)
+        used = replace(row("req_open"), prompt_tokens=10, completion_tokens=4)
         self.book.run(self.book.ledger.settle(self.open, 70, used))
         self.book.run(self.book.ledger.settle(self.unresolved, 55))
         self.book.ledger.record(row("req_other", key_id="key2"))
