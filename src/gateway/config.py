@@ -15,6 +15,7 @@ import math
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -39,6 +40,7 @@ from gateway.config_schema import (
     TenantConfig,
     wording,
 )
+from gateway.migrations import MAX_NANOUSD
 from gateway.types import Secret
 from llmkit.money import parse_usd
 from llmkit.prices import Price, PriceBook, PriceEntry
@@ -212,11 +214,13 @@ def _known(kind: str, names: Iterable[str]) -> Rule[str]:
 def _usd(value: object) -> int:
     """An amount of money in nano-dollars."""
     if isinstance(value, str | int | Decimal) and not isinstance(value, bool):
-        try:
-            return parse_usd(value)
-        except (ValueError, ArithmeticError):
-            pass
-    raise ValueError("must be an amount in USD: a decimal of at least 0, with at most 9 digits after the point")
+        with suppress(ValueError, ArithmeticError):
+            amount = parse_usd(value)
+            if amount <= MAX_NANOUSD:
+                return amount
+    raise ValueError(
+        "must be an amount in USD: a decimal of at least 0 with at most 9 digits after the point, and below 1.1 billion"
+    )
 
 
 def _budget(table: Table) -> BudgetConfig:

@@ -68,7 +68,7 @@ class Dispatcher:
             prompt = prompt_bound(request.body, encoded_len=len(wire), file_bound=deployment.context_window)
         except Unbounded as error:
             raise InvalidRequest(error.message, param=error.param) from error
-        return Attempt(deployment, price, wire, prompt, request.choices * cap + predicted_bytes(request))
+        return Attempt(deployment, price, wire, prompt, request.choices * (cap + predicted_bytes(request)))
 
     async def open(
         self, context: RequestContext, request: ChatRequest, attempt: Attempt, evidence: Evidence, span: Span

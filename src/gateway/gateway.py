@@ -128,7 +128,7 @@ class Gateway:
                 raise told from error
             finally:
                 self._flag_overbilling(settlement, context.facts)
-                _describe(span, context)
+                _describe(span, context, settlement.ending)
 
     async def refuse(self, principal: Principal, caller: Caller, facts: Facts, error: GatewayError) -> None:
         """Write the row of a request whose body never came to be served; it moves no money."""
@@ -186,7 +186,8 @@ class Gateway:
         self, context: RequestContext, request: ChatRequest, plan: RoutePlan, settlement: Settlement
     ) -> Attempt:
         """Hold the most that the call can cost; nothing is sent before this is committed."""
-        attempt = self._dispatcher.prepare(request, self._first_usable(plan), context.started_ms)
+        deployment = self._first_usable(plan, context.started_ms)
+        attempt = self._dispatcher.prepare(request, deployment, context.started_ms)
         purpose = Purpose(
             request_id=context.facts.request_id,
             attempt=1,
@@ -198,11 +199,12 @@ class Gateway:
         settlement.hold(reservation, attempt.evidence(), attempt.price)
         return attempt
 
-    def _first_usable(self, plan: RoutePlan) -> Deployment:
+    def _first_usable(self, plan: RoutePlan, started_ms: int) -> Deployment:
         for deployment in plan.candidates:
-            if not (deployment.quarantine_on_overage and deployment.name in self._overbilled):
+            quarantined = deployment.quarantine_on_overage and deployment.name in self._overbilled
+            if not quarantined and deployment.prices.at(started_ms) is not None:
                 return deployment
-        raise AllProvidersFailed("Every deployment of this model is out of service.", retry_after_s=60)
+        raise AllProvidersFailed("No deployment of this model is in service.", retry_after_s=60)
 
     async def _call(
         self, context: RequestContext, request: ChatRequest, attempt: Attempt, settlement: Settlement, span: Span
@@ -251,9 +253,11 @@ def _ending(told: BaseException, facts: Facts) -> Ending:
     return Ending(Exit.FAILED, InternalError.status, InternalError.code)
 
 
-def _describe(span: Span, context: RequestContext) -> None:
+def _describe(span: Span, context: RequestContext, ending: Ending | None) -> None:
     """What the span of a request says: names, numbers and outcomes, never a prompt, an answer or a key."""
     facts = context.facts
+    if ending is not None and ending.code is not None:
+        span.fail(ending.code)
     span.update(
         {
             "request_id": facts.request_id,

@@ -100,7 +100,7 @@ class Settlement:
     evidence: Evidence | None = None
     price: PriceEntry | None = None
     charge: Charge | None = None
-    closed: bool = False
+    ending: Ending | None = None
 
     def hold(self, reservation: Reservation, evidence: Evidence, price: PriceEntry) -> None:
         """Take charge of a hold that was just booked."""
@@ -115,9 +115,9 @@ class Settlement:
 
     async def close(self, ending: Ending) -> None:
         """Resolve the hold, if there is one, and write the row. Does nothing the second time."""
-        if self.closed:
+        if self.ending is not None:
             return
-        self.closed = True
+        self.ending = ending
         facts = self.context.facts
         facts.exit, facts.cost_nanousd = ending.exit, 0
         if self.reservation is None or self.evidence is None or self.price is None:

@@ -53,6 +53,8 @@ _WRITTEN_TEXTS: Final = frozenset({"content", "refusal", "reasoning_content"})
 _MAX_COUNT: Final = 2**53
 """The last integer that every JSON reader holds exactly; no real count comes near."""
 _MAX_ERROR_CHARS: Final = 500
+CALL_FRAME_BYTES: Final = 64
+"""What a model writes around a tool call's name and arguments, and no client sees: Hermes' tags and keys take 45."""
 """Enough for every real message; an upstream cannot fill logs and rows with more."""
 
 
@@ -351,7 +353,9 @@ def arguments_to_text(call: JsonObject) -> bool:
 
 
 def written_bytes(message: JsonObject) -> int:
-    """UTF-8 bytes of what the model wrote in a repaired message or delta. Reasoning under two names counts once."""
+    """UTF-8 bytes of what the model wrote in a repaired message or delta, and CALL_FRAME_BYTES for each tool call that
+    begins in it. Reasoning under two names counts once.
+    """
     size = 0
     for key, value in message.items():
         if key in _WRITTEN_TEXTS:
@@ -366,7 +370,9 @@ def written_bytes(message: JsonObject) -> int:
 
 
 def _written_in_call(body: JsonObject) -> int:
-    return _utf8_bytes(body.get("name")) + _utf8_bytes(body.get("arguments")) + _utf8_bytes(body.get("input"))
+    name = _utf8_bytes(body.get("name"))
+    frame = CALL_FRAME_BYTES if name else 0
+    return frame + name + _utf8_bytes(body.get("arguments")) + _utf8_bytes(body.get("input"))
 
 
 def _utf8_bytes(text: object) -> int:

@@ -100,7 +100,7 @@ LIMITS = st.sampled_from((1000, 300, 150, 0, None))
 AMOUNTS = st.sampled_from((50, 100, 0))
 NO_AMOUNTS = st.sampled_from((-1, -50, True, 1.5))
 DAY_S = 86_400
-SPANS_S = st.sampled_from((2 * DAY_S, 10, 10 * DAY_S))
+SPANS_S = st.sampled_from((10, 2 * DAY_S))
 
 
 class LedgerMachine(RuleBasedStateMachine):

@@ -798,14 +798,14 @@ class SpanTest(Stories):
         self.play(chat())
         self.play(chat())
         self.assertEqual(
-            [span.error for span in self.spans()], ["500", "AllProvidersFailed", "timeout", "UpstreamTimeout"]
+            [span.error for span in self.spans()], ["500", "all_providers_failed", "timeout", "upstream_timeout"]
         )
 
     def test_a_refused_request_has_no_attempt(self) -> None:
         """It is a span all the same."""
         self.play(chat() | {"model": "nobody"})
         [span] = self.spans()
-        self.assertEqual((span.name, span.error, span.attributes["exit"]), ("request", "ModelNotFound", "rejected"))
+        self.assertEqual((span.name, span.error, span.attributes["exit"]), ("request", "model_not_found", "rejected"))
 
     def test_no_span_row_or_error_holds_a_prompt_an_answer_or_a_key(self) -> None:
         """Whatever happened to the request."""

@@ -4,7 +4,7 @@ import json
 import unittest
 from typing import Any
 
-from llmkit.openai import Malformed, WireError
+from llmkit.openai import CALL_FRAME_BYTES, Malformed, WireError
 from llmkit.openai_stream import ChunkShaper
 from llmkit.types import Usage
 
@@ -527,7 +527,7 @@ class AccountTest(unittest.TestCase):
             (chunk({"content": "é🚀"}), 6),
             (chunk({"content": "a", "reasoning": "bc", "reasoning_content": "bc"}), 3),
             (chunk({"refusal": "no"}), 2),
-            (called(call("", index=0, name="f"), call({"a": 1}, index=1)), 1 + len('{"a":1}')),
+            (called(call("", index=0, name="f"), call({"a": 1}, index=1)), CALL_FRAME_BYTES + 1 + len('{"a":1}')),
             (chunk({"content": [{"text": "ab"}]}), 2),
             (chunk({"content": "\ud83d"}), 3),
         ):

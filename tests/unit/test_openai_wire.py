@@ -5,6 +5,7 @@ import unittest
 from typing import Any
 
 from llmkit.openai import (
+    CALL_FRAME_BYTES,
     GATEWAY_FIELDS,
     NEVER_FORWARD,
     Completion,
@@ -185,7 +186,7 @@ class AnswerTest(unittest.TestCase):
             ],
         )
         self.assertEqual(completion.finish_reasons, ("tool_calls",))
-        self.assertEqual(completion.text_bytes, len(b"f") + len('{"city":"Zürich"}'.encode()))
+        self.assertEqual(completion.text_bytes, CALL_FRAME_BYTES + len(b"f") + len('{"city":"Zürich"}'.encode()))
         self.assertEqual(repair(answer({"tool_calls": [call]}, "length"))[1].finish_reasons, ("length",))
         named = {"id": "a", "type": "custom", "custom": {"name": "f", "input": "x"}}
         self.assertEqual(repair(answer({"tool_calls": [named]}))[0]["choices"][0]["message"]["tool_calls"], [named])
@@ -222,13 +223,13 @@ class AnswerTest(unittest.TestCase):
         self.assertEqual(message["reasoning_content"], "own")
 
     def test_everything_written_is_counted_once(self) -> None:
-        """Reasoning under two names is one text; several choices add up."""
+        """Reasoning under two names is one text; several choices add up; a call has a frame that no client sees."""
         message = {"content": "ab", "refusal": "c", "reasoning": "de", "reasoning_content": "de"}
         legacy = {"content": None, "reasoning": "f", "function_call": {"name": "g", "arguments": "hi"}}
         custom = {"tool_calls": [{"id": "1", "type": "custom", "custom": {"name": "j", "input": "kl"}}]}
         document = answer(message)
         document["choices"] += [{"message": legacy}, {"message": custom}]
-        self.assertEqual(repair(document)[1].text_bytes, 5 + 4 + 3)
+        self.assertEqual(repair(document)[1].text_bytes, 5 + 4 + 3 + 2 * CALL_FRAME_BYTES)
 
     def test_what_is_no_text_is_not_counted(self) -> None:
         """And does no harm."""

@@ -13,12 +13,14 @@ from collections import deque
 from collections.abc import Coroutine, Generator
 from typing import Any, TypeVar
 
+from gateway.clock import RealClock
 from gateway.context import Story
 from gateway.drive import drive
 from gateway.errors import ClientGone
 from llmkit.types import Cancel
 
 T = TypeVar("T")
+_CLOCK = RealClock()
 
 
 def pause(seconds: float, cancel: Cancel | None = None) -> None:
@@ -30,8 +32,10 @@ def pause(seconds: float, cancel: Cancel | None = None) -> None:
         return
     poll = select.poll()
     poll.register(cancel.fd, cancel.mask)
-    if poll.poll(seconds * 1000) and (reason := cancel.reason()) is not None:
-        raise reason
+    until_s = _CLOCK.now_s() + seconds
+    while (left_s := until_s - _CLOCK.now_s()) > 0:
+        if poll.poll(left_s * 1000) and (reason := cancel.reason()) is not None:
+            raise reason
 
 
 class _DirectCaller:
