@@ -50,6 +50,12 @@ class Admission:
             if tenant.rate_per_s is not None and tenant.burst is not None
         }
 
+    def succeed(self, former: "Admission") -> None:
+        """Go on with the buckets of `former` whose rates are the same, so that a reload admits no second burst."""
+        for name, bucket in former._buckets.items():
+            if name in self._buckets and self._tenants[name].rate == former._tenants[name].rate:
+                self._buckets[name] = bucket
+
     def authenticate(self, raw_key: str | None) -> Principal:
         """The principal that `raw_key` stands for. Raises InvalidApiKey."""
         key = self._keys.authenticate(raw_key)

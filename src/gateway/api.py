@@ -3,7 +3,7 @@
     POST /v1/chat/completions      a virtual key, as for everything below /v1, known or not
     GET  /v1/models, /v1/models/*
     GET  /healthz, /readyz         nobody; aliases /health/liveliness, /health/liveness, /health/readiness
-    POST /control                  the command line, with the token of the control file
+    POST /control                  the command line, with the secret of the control file
 
 Decides nothing about money, limits or models. `python -m gateway.api` serves.
 """
@@ -11,17 +11,15 @@ Decides nothing about money, limits or models. `python -m gateway.api` serves.
 import hmac
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypeVar
 from urllib.parse import unquote
 
 from gateway.chat import check_tags
 from gateway.clock import Clock
 from gateway.commands import CommandError, Commands
 from gateway.context import Facts, Options, Principal
-from gateway.drive import drive
-from gateway.engines import threads
 from gateway.errors import (
     DrainingError,
     GatewayError,
@@ -62,6 +60,7 @@ _CREATED = 0
 """When a model was made: unknown here, and clients want an integer."""
 
 Headers = list[tuple[str, str]]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +72,18 @@ class Health:
     details: Mapping[str, object]
 
 
+class Effects(Protocol):
+    """The engine as the front needs it."""
+
+    def run(self, story: Coroutine[Any, Any, T]) -> T:
+        """Run a story to its end and return its result."""
+        ...
+
+    def pause(self, seconds: float, cancel: Cancel) -> None:
+        """Let `seconds` pass, unless `cancel` fires first: then raise its reason."""
+        ...
+
+
 class Api:
     """The function that the server hands each exchange to. `gateway` may be replaced at any time (reload)."""
 
@@ -81,15 +92,17 @@ class Api:
         gateway: Gateway,
         *,
         commands: Commands,
-        control_token: str,
+        control_secret: str,
         health: Callable[[], Health],
         clock: Clock,
+        effects: Effects,
     ) -> None:
         self.gateway = gateway
         self._commands = commands
-        self._control_token = control_token
+        self._control_secret = control_secret
         self._health = health
         self._clock = clock
+        self._effects = effects
 
     def __call__(self, exchange: Exchange) -> None:
         """Answer one request."""
@@ -138,16 +151,16 @@ class Api:
     # --- chat ---------------------------------------------------------------------------------------------------
 
     def _chat(self, exchange: Exchange, gateway: Gateway, facts: Facts, principal: Principal) -> None:
-        caller = _HttpCaller(exchange, facts, self._clock)
+        caller = _HttpCaller(exchange, facts, self._clock, self._effects)
         try:
             options, raw = options_of(exchange.head), _body_of(exchange)
         except GatewayError as error:
-            drive(gateway.refuse(principal, caller, facts, error))
+            self._effects.run(gateway.refuse(principal, caller, facts, error))
             raise
         trace_parent = parse_traceparent(exchange.head.get("traceparent"))
         context = gateway.context(principal, raw, caller, options=options, facts=facts, trace_parent=trace_parent)
         try:
-            answer = drive(gateway.serve(context))
+            answer = self._effects.run(gateway.serve(context))
         except GatewayError as error:
             if not caller.started:
                 raise
@@ -169,26 +182,31 @@ class Api:
         return _respond_json(exchange, 200 if health.ready else 503, body, facts)
 
     def _is_operator(self, head: RequestHead) -> bool:
-        token = _bearer(head.get("authorization") or "")
-        return hmac.compare_digest((token or "").encode(), self._control_token.encode())
+        secret = _bearer(head.get("authorization") or "") or ""
+        return hmac.compare_digest(secret.encode(), self._control_secret.encode())
 
     def _control(self, exchange: Exchange, facts: Facts) -> None:
         _allow(exchange.head, "POST")
         try:
             asked = json.loads(_body_of(exchange))
-            result = {"result": self._commands.run(asked["command"], asked["arguments"])}
-        except (CommandError, KeyError, TypeError, ValueError) as error:
+            command, arguments = asked["command"], asked["arguments"]
+        except (KeyError, TypeError, ValueError) as error:
+            raise InvalidRequest("The body must be an object with `command` and `arguments`.", param="body") from error
+        try:
+            result = {"result": self._commands.run(command, arguments)}
+        except CommandError as error:
             return _respond_json(exchange, 400, {"error": str(error)}, facts)
         return _respond_json(exchange, 200, result, facts)
 
 
 class _HttpCaller:
-    """The Caller of one HTTP exchange; its effects block the connection's thread."""
+    """The Caller of one HTTP exchange."""
 
-    def __init__(self, exchange: Exchange, facts: Facts, clock: Clock) -> None:
+    def __init__(self, exchange: Exchange, facts: Facts, clock: Clock, effects: Effects) -> None:
         self._exchange = exchange
         self._facts = facts
         self._clock = clock
+        self._effects = effects
         self.started = False
 
     @property
@@ -206,7 +224,7 @@ class _HttpCaller:
         self._exchange.finish(last)
 
     async def pause(self, seconds: float) -> None:
-        threads.pause(seconds, self._exchange.cancel)
+        self._effects.pause(seconds, self._exchange.cancel)
 
 
 # --- what a client says in headers --------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from pathlib import Path
 from gateway.admission import Admission
 from gateway.clock import Clock, RealClock
 from gateway.commands import Commands
-from gateway.config import Config, ProviderConfig
+from gateway.config import Config, ProviderConfig, TenantConfig
 from gateway.data_dir import DataDir
 from gateway.dispatch import Dispatcher
 from gateway.drive import drive
@@ -20,7 +20,7 @@ from gateway.engines.threads import ThreadsEngine
 from gateway.errors import StoreUnavailable
 from gateway.gateway import Gateway
 from gateway.keys import KeyRing
-from gateway.ledger import Ledger, OnCrash, Policy, Scope
+from gateway.ledger import Ledger, LevelLimit, OnCrash, Policy, Scope
 from gateway.oplog import OpLog
 from gateway.providers import FakeProvider, LiveProvider, Provider
 from gateway.router import Catalog
@@ -29,7 +29,6 @@ from gateway.store import Durability
 from gateway.types import Window
 from llmkit.client import OpenAICompatClient
 from llmkit.transport import Timeouts
-from tracekit.sinks import MemorySink, Sink
 from tracekit.trace import Tracer
 
 SWEEP_EVERY_S = 2.0
@@ -94,21 +93,20 @@ def open_books(
 
 
 def apply_budgets(config: Config, books: Books) -> None:
-    """Give the ledger the limits of the configuration; tenants that it no longer names lose theirs."""
-    ledger, keys = books.ledger, books.keys
-    drive(ledger.set_level(Scope.GLOBAL, "", config.budget.window, config.budget.limit_nanousd))
-    for tenant in config.tenants.values():
-        drive(keys.make_tenant(tenant.name))
-        drive(ledger.set_level(Scope.TENANT, tenant.name, tenant.budget_window, tenant.budget_nanousd))
-    for name in keys.tenants():
-        if name not in config.tenants:
-            drive(ledger.set_level(Scope.TENANT, name, Window.TOTAL, None))
+    """Give the ledger the limits of the configuration, all or none; tenants that it no longer names lose theirs."""
+    for name in config.tenants:
+        drive(books.keys.make_tenant(name))
+    limits = [LevelLimit(Scope.GLOBAL, "", config.budget.window, config.budget.limit_nanousd)]
+    for name in books.keys.tenants():
+        tenant = config.tenants.get(name, TenantConfig(name, budget_window=Window.TOTAL))
+        limits.append(LevelLimit(Scope.TENANT, name, tenant.budget_window, tenant.budget_nanousd))
+    drive(books.ledger.set_levels(limits))
 
 
 def build_provider(config: ProviderConfig, clock: Clock) -> Provider:
     """The provider that a configuration describes."""
     if config.dialect == "fake" or config.base_url is None:
-        return FakeProvider(config.script, repeat=config.repeat, name=config.name)
+        return FakeProvider(config.script, repeat=config.repeat, name=config.name, remembers=0)
     timeouts = Timeouts(
         connect_s=config.connect_timeout_s,
         ttft_s=config.ttft_timeout_s,
@@ -119,6 +117,7 @@ def build_provider(config: ProviderConfig, clock: Clock) -> Provider:
         config.base_url,
         timeouts=timeouts,
         clock=clock.now_s,
+        wall_s=lambda: clock.wall_ms() / 1000,
         max_event_bytes=config.max_event_bytes,
         max_answer_bytes=config.max_answer_bytes,
     )
@@ -137,6 +136,12 @@ def build_gateway(
     """A gateway over open books. `providers` replaces those of the configuration by name, for tests."""
     clock = clock or RealClock()
     built = {name: build_provider(provider, clock) for name, provider in config.providers.items()}
+    live = [provider for provider in built.values() if isinstance(provider, LiveProvider)]
+
+    def release() -> None:
+        for provider in live:
+            provider.close()
+
     admission = Admission(books.keys, books.ledger, Catalog(config), config.tenants, clock)
     return Gateway(
         admission=admission,
@@ -147,6 +152,7 @@ def build_gateway(
         engine=ThreadsEngine(),
         new_request_id=request_ids(clock, os.urandom),
         on_error=on_error,
+        release=release,
     )
 
 
@@ -187,12 +193,6 @@ class Janitor:
         )
         if changed:
             self._log.event("holds_swept", holds=changed)
-
-
-def memory_tracer() -> Tracer:
-    """A tracer that keeps the last spans in memory."""
-    sink: Sink = MemorySink()
-    return Tracer(sink)
 
 
 def data_dir_path(argument: str | None, env: Mapping[str, str]) -> Path:

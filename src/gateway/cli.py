@@ -1,7 +1,7 @@
 """The command line: `python -m gateway COMMAND`, and `gateway`.
 
 A command that works on a data directory opens it when nobody owns it, and otherwise asks the living owner over its own
-listener, with the token of the control file. What it prints is for people, or JSON with --json.
+listener, with the secret of the control file. What it prints is for people, or JSON with --json.
 """
 
 import argparse
@@ -121,7 +121,7 @@ def _run_anywhere(path: Path, name: str, given: Mapping[str, Any]) -> Any:
 
 def _ask(control: Control, name: str, given: Mapping[str, Any]) -> Any:
     connection = http.client.HTTPConnection(control.host, control.port, timeout=_ASK_TIMEOUT_S)
-    headers = {"Authorization": f"Bearer {control.token}", "Content-Type": "application/json"}
+    headers = {"Authorization": f"Bearer {control.secret}", "Content-Type": "application/json"}
     try:
         connection.request("POST", "/control", json.dumps({"command": name, "arguments": given}), headers)
         response = connection.getresponse()

@@ -178,6 +178,11 @@ class TenantConfig:
     rate_per_s: Fraction | None = None
     burst: int | None = None
 
+    @property
+    def rate(self) -> tuple[Fraction | None, int | None]:
+        """The token bucket's two numbers."""
+        return (self.rate_per_s, self.burst)
+
 
 @dataclass(frozen=True, slots=True)
 class RetryConfig:

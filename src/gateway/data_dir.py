@@ -1,7 +1,7 @@
 """The data directory and its one owner: a lock that ends with the process, and a control file to reach it by.
 
 DATA_DIR/lock       flock'ed by the living owner; its content means nothing
-DATA_DIR/control    mode 0600: address, pid and a random token of this start, for the command line
+DATA_DIR/control    mode 0600: address, pid and a random secret of this start, for the command line
 DATA_DIR/ledger.db  the ledger
 """
 
@@ -20,12 +20,12 @@ class DataDirInUse(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """How to reach the living owner: its own listener, and the token that it takes for its operator's."""
+    """How to reach the living owner: its own listener, and the secret that it takes for its operator's."""
 
     host: str
     port: int
     pid: int
-    token: str
+    secret: str
 
 
 class DataDir:

@@ -41,6 +41,7 @@ class Gateway:
 
     new_request_id  gives ids that sort by time
     on_error        is told of every exception that is not an outcome of a request
+    release         lets go of idle upstream connections once another gateway has taken over
     `_overbilled` is only ever added to, by single set operations.
     """
 
@@ -55,6 +56,7 @@ class Gateway:
         engine: Engine,
         new_request_id: Callable[[], str],
         on_error: Callable[[BaseException], None] = lambda error: None,
+        release: Callable[[], None] = lambda: None,
     ) -> None:
         self._admission = admission
         self._ledger = ledger
@@ -64,6 +66,7 @@ class Gateway:
         self._engine = engine
         self._new_request_id = new_request_id
         self._on_error = on_error
+        self._release = release
         self._overbilled: set[str] = set()
 
     # --- for the front --------------------------------------------------------------------------------------------
@@ -80,6 +83,12 @@ class Gateway:
     def overbilled(self) -> tuple[str, ...]:
         """Deployments that were seen to bill more than a hold."""
         return tuple(sorted(self._overbilled))
+
+    def succeed(self, former: "Gateway") -> None:
+        """Take over what `former` had learnt, and end it: its requests in flight go on."""
+        self._admission.succeed(former._admission)
+        self._overbilled |= former._overbilled
+        former._release()
 
     def new_facts(self) -> Facts:
         """The facts of a request that has just arrived."""

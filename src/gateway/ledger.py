@@ -93,6 +93,16 @@ class Reservation:
 
 
 @dataclass(frozen=True, slots=True)
+class LevelLimit:
+    """What a level may reach per window of its kind; None is no limit."""
+
+    scope: Scope
+    name: str
+    window: Window
+    limit_nanousd: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class LevelState:
     """One level in its current window."""
 
@@ -145,7 +155,9 @@ _ORPHANS = """SELECT id, state,
 class Ledger:
     """The book of one data directory, owned by one process (`boot_id`).
 
-    `_levels` and `_opened` are changed by single dict operations only, which are atomic; all else is immutable.
+    `_levels` and `_opened` (when each hold of this life was made) are changed by single dict operations only, which are
+    atomic. Work forgets a hold as its last step, which may happen twice and does no harm; a hold whose work never ran
+    stays there and is given up for its age. `boot_id` is set once, by open().
     """
 
     def __init__(self, store: Store, clock: Clock, *, durability: Durability = Durability.FULL) -> None:
@@ -199,20 +211,30 @@ class Ledger:
 
         Another kind of window is another level with a balance of its own; the former one keeps its history.
         """
-        if limit_nanousd is not None:
-            _check_amount(limit_nanousd)
+        await self.set_levels([LevelLimit(scope, name, window, limit_nanousd)])
 
-        async def work(transaction: Transaction) -> int:
-            await transaction.execute("UPDATE levels SET active = 0 WHERE scope = ? AND name = ?", (scope, name))
-            level = await transaction.execute(
-                """INSERT INTO levels (scope, name, window_kind, limit_nanousd) VALUES (?, ?, ?, ?)
-                    ON CONFLICT (scope, name, window_kind)
-                    DO UPDATE SET limit_nanousd = excluded.limit_nanousd, active = 1 RETURNING id""",
-                (scope, name, window, limit_nanousd),
-            )
-            return int(level.records[0][0])
+    async def set_levels(self, limits: Sequence[LevelLimit]) -> None:
+        """set_level for each of `limits`, all in one transaction or none."""
+        for limit in limits:
+            if limit.limit_nanousd is not None:
+                _check_amount(limit.limit_nanousd)
 
-        self._levels[scope, name] = await self._store.transact(work)
+        async def work(transaction: Transaction) -> list[int]:
+            return [await self._set_level(transaction, limit) for limit in limits]
+
+        ids = await self._store.transact(work)
+        self._levels |= {(limit.scope, limit.name): level for limit, level in zip(limits, ids, strict=True)}
+
+    async def _set_level(self, transaction: Transaction, limit: LevelLimit) -> int:
+        key = (limit.scope, limit.name)
+        await transaction.execute("UPDATE levels SET active = 0 WHERE scope = ? AND name = ?", key)
+        level = await transaction.execute(
+            """INSERT INTO levels (scope, name, window_kind, limit_nanousd) VALUES (?, ?, ?, ?)
+                ON CONFLICT (scope, name, window_kind)
+                DO UPDATE SET limit_nanousd = excluded.limit_nanousd, active = 1 RETURNING id""",
+            (*key, limit.window, limit.limit_nanousd),
+        )
+        return int(level.records[0][0])
 
     def has_level(self, scope: Scope, name: str) -> bool:
         """Whether set_level was ever called for it."""
@@ -293,11 +315,11 @@ class Ledger:
         keeps the admin's word; the row is appended all the same.
         """
         _check_amount(cost_nanousd)
-        await self._finish(reservation, self._resolution(reservation, MoneyState.SETTLED, cost_nanousd, row))
+        await self._finish(self._resolution(reservation, MoneyState.SETTLED, cost_nanousd, row))
 
     async def void(self, reservation: Reservation, row: RequestRow | None = None) -> None:
         """Give the hold back: the call was proven to be unbilled."""
-        await self._finish(reservation, self._resolution(reservation, MoneyState.VOID, 0, row))
+        await self._finish(self._resolution(reservation, MoneyState.VOID, 0, row))
 
     async def leave_unresolved(self, reservation: Reservation, why: str, row: RequestRow | None = None) -> None:
         """The outcome of the call is unknown: its hold goes on counting against every limit until it is resolved."""
@@ -307,16 +329,17 @@ class Ledger:
             await self._part(transaction, reservation.id, why, at_ms)
             if row is not None:
                 await rows.append(transaction, row, Money(MoneyState.UNRESOLVED))
+            self._opened.pop(reservation.id, None)
 
-        await self._finish(reservation, work)
+        await self._finish(work)
 
     def record(self, row: RequestRow) -> None:
-        """Append the row of a request that moved no money. Queued: a crash may lose it."""
+        """Append the row of a request that moved no money. Queued: a crash, or a disk that stays full, may lose it."""
 
         async def work(transaction: Transaction) -> None:
             await rows.append(transaction, row, Money())
 
-        self._store.enqueue(work)
+        self._store.enqueue(work, vital=False)
 
     # --- what time and operators decide -------------------------------------------------------------------------
 
@@ -440,14 +463,17 @@ class Ledger:
         at_ms = self._clock.wall_ms()
 
         async def work(transaction: Transaction) -> None:
+            resolved_before = False
             try:
-                overage = await self._close(transaction, reservation.id, state, cost, By.REQUEST, at_ms)
+                money = Money(
+                    state, cost, await self._close(transaction, reservation.id, state, cost, By.REQUEST, at_ms)
+                )
             except AlreadyResolved:
-                if row is not None:
-                    await rows.append(transaction, row, await self._outcome(transaction, reservation.id), once=True)
-                return
+                resolved_before = True
+                money = await self._outcome(transaction, reservation.id)
             if row is not None:
-                await rows.append(transaction, row, Money(state, cost, overage))
+                await rows.append(transaction, row, money, once=resolved_before)
+            self._opened.pop(reservation.id, None)
 
         return work
 
@@ -504,11 +530,8 @@ class Ledger:
         await self._part(transaction, hold_id, "crash", now_ms)
         return MoneyState.UNRESOLVED
 
-    async def _finish(self, reservation: Reservation, work: Work[None]) -> None:
-        """Commit `work` now (`full`) or soon (`normal`); if now fails, keep trying from memory.
-
-        Until one of them is promised, the hold can still be given up for its age.
-        """
+    async def _finish(self, work: Work[None]) -> None:
+        """Commit `work` now (`full`) or soon (`normal`); if now fails, keep trying from memory."""
         if self._durability is Durability.NORMAL:
             self._store.enqueue(work)
         else:
@@ -516,7 +539,6 @@ class Ledger:
                 await self._store.transact(work)
             except StoreUnavailable:
                 self._store.enqueue(work)
-        self._opened.pop(reservation.id, None)
 
 
 def _row_of_the_dead(hold: Sequence[Any], now_ms: int) -> RequestRow:

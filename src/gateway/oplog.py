@@ -5,6 +5,7 @@ database's, because other messages may quote a prompt, a key or an answer. A lin
 """
 
 import json
+import select
 import sqlite3
 import sys
 import threading
@@ -21,7 +22,7 @@ _FRAMES = 8
 
 
 class OpLog:
-    """`_lock` guards the rate window and the stream."""
+    """`_lock` guards the rate window and the stream, which is only written to when that does not block."""
 
     def __init__(self, clock: Clock, stream: TextIO = sys.stderr) -> None:
         self._clock = clock
@@ -46,8 +47,11 @@ class OpLog:
                 self.dropped += 1
                 return
             try:
-                self._stream.write(line + "\n")
-                self._stream.flush()
+                if _takes_a_line(self._stream):
+                    self._stream.write(line + "\n")
+                    self._stream.flush()
+                else:
+                    self.dropped += 1
             except (OSError, ValueError):
                 self.dropped += 1
 
@@ -57,3 +61,14 @@ class OpLog:
         where = [f"{frame.filename.rsplit('/', 1)[-1]}:{frame.lineno} {frame.name}" for frame in frames]
         facts = {"detail": str(error)} if isinstance(error, sqlite3.Error) else {}
         self.event("error", error=type(error).__name__, where=where, **facts)
+
+
+def _takes_a_line(stream: TextIO) -> bool:
+    """Whether a write would not block: a pipe that polls as writable takes PIPE_BUF bytes, more than any line."""
+    try:
+        descriptor = stream.fileno()
+    except (OSError, ValueError):
+        return True
+    poll = select.poll()
+    poll.register(descriptor, select.POLLOUT)
+    return bool(poll.poll(0))

@@ -7,6 +7,7 @@ Neither knows tenants, money or routes.
 
 import json
 import threading
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -93,6 +94,10 @@ class LiveProvider:
             )
         return _LiveAnswer(answer)
 
+    def close(self) -> None:
+        """Let go of idle connections; calls that are out go on."""
+        self._client.close()
+
     def _next_key(self) -> str | None:
         if not self._keys:
             return None
@@ -131,12 +136,18 @@ class FakeProvider:
     """A scripted upstream. Entries are consumed in order; then `repeat` starts again, else the last one stays.
 
     script  config's ScriptEntry objects, or mappings with the same keys
-    calls   every call that reached it, with the usage it bills: the meter of tests
+    calls   the calls that reached it, each with the usage it bills: the meter of tests
+    remembers  how many of the latest calls are kept; None keeps all
     `_lock` guards `_used` and the appending to `calls`.
     """
 
     def __init__(
-        self, script: Sequence[ScriptEntry | Mapping[str, Any]], *, repeat: bool = False, name: str = "fake"
+        self,
+        script: Sequence[ScriptEntry | Mapping[str, Any]],
+        *,
+        repeat: bool = False,
+        name: str = "fake",
+        remembers: int | None = None,
     ) -> None:
         if not script:
             raise ValueError("a fake provider needs at least one scripted answer")
@@ -145,7 +156,7 @@ class FakeProvider:
         self._repeat = repeat
         self._lock = threading.Lock()
         self._used = 0
-        self.calls: list[FakeCall] = []
+        self.calls: deque[FakeCall] = deque(maxlen=remembers)
 
     async def open(self, call: UpstreamCall, caller: Caller) -> ProviderAnswer:
         record = FakeCall(json.loads(call.body))

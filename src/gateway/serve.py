@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from gateway.config import Config, ConfigError, load, load_file
 from gateway.data_dir import Control, DataDir
 from gateway.demo import DEMO_BUDGET_USD, DEMO_KEY_NAME, DEMO_TENANT, OPENAI_URL, demo_config
 from gateway.drive import drive
+from gateway.engines.threads import BlockingEffects
 from gateway.errors import ClientGone, Draining, StoreUnavailable
 from gateway.gateway import Gateway
 from gateway.http_head import HttpRefusal
@@ -30,10 +31,14 @@ from gateway.server import FrontLimits, FrontServer
 from llmkit.client import OpenAICompatClient
 from llmkit.errors import ProviderError
 from llmkit.money import format_usd
-from tracekit.sinks import JsonlSink, MemorySink, Sink
+from llmkit.transport import Timeouts
+from tracekit.sinks import JsonlSink, MemorySink
 from tracekit.trace import Tracer
 
 DEFAULT_CONFIG = "gateway.toml"
+_LOOK = Timeouts(connect_s=2, ttft_s=5, idle_s=5, total_s=10)
+"""For asking a demo's upstream what it serves: nobody waits longer for a start."""
+
 _SPARE_DESCRIPTORS = 64
 """Beside the connections: the ledger, logs, the listener. Each connection may need a second one for its upstream."""
 
@@ -59,8 +64,10 @@ def _served_models(env: Mapping[str, str]) -> tuple[str, ...]:
     if not key or not base_url or base_url.rstrip("/") == OPENAI_URL:
         return ()
     try:
-        return OpenAICompatClient(base_url, key).models()
-    except (ProviderError, ValueError):
+        with closing(OpenAICompatClient(base_url, key, timeouts=_LOOK)) as client:
+            return client.models()
+    except (ProviderError, ValueError) as error:
+        print(f"{base_url} does not say which models it serves: {error}", file=sys.stderr)
         return ()
 
 
@@ -104,18 +111,31 @@ class Process:
             for warning in self._config.warnings:
                 self._log.event("config_warning", detail=warning)
             tracer = self._tracer(stack)
-            gateway = self._build(books, tracer)
+            gateway = self._build(self._config, books, tracer)
             janitor = Janitor(books, self._config, self._log)
             stack.callback(janitor.close)
-            token = os.urandom(32).hex()
+            secret = os.urandom(32).hex()
             api = Api(
                 gateway,
                 commands=books.commands,
-                control_token=token,
-                health=lambda: self._health(books, server),
+                control_secret=secret,
+                effects=BlockingEffects(),
+                health=lambda: self._health(books, server, api),
                 clock=self._clock,
             )
-            server = FrontServer(
+            server = self._listen(api)
+            stack.callback(server.close)
+            self._catch_signals()
+            server.start()
+            host, port = server.server_address[:2]
+            self._data_dir.publish(Control(str(host), int(port), os.getpid(), secret))
+            self._greet(books, str(host), int(port))
+            return self._serve(server, api, books, tracer)
+
+    def _listen(self, api: Api) -> FrontServer:
+        host, port = self._address
+        try:
+            return FrontServer(
                 self._address,
                 api,
                 self._limits(),
@@ -124,18 +144,14 @@ class Process:
                 on_error=self._report,
                 stamp=lambda: [("x-request-id", api.gateway.new_facts().request_id)],
             )
-            stack.callback(server.close)
-            self._catch_signals()
-            server.start()
-            host, port = server.server_address[:2]
-            self._data_dir.publish(Control(str(host), int(port), os.getpid(), token))
-            self._greet(books, str(host), int(port))
-            return self._serve(server, api, books, tracer)
+        except OSError as error:
+            raise OSError(f"cannot listen on {host}:{port}: {error.strerror or error} (--host, --port)") from error
 
     def _serve(self, server: FrontServer, api: Api, books: Books, tracer: Tracer) -> int:
         while (number := self._signals.get()) == signal.SIGHUP:
             self._reload_into(api, books, tracer)
-        self._log.event("draining", signal=number)
+        announce_s = self._config.server.announce_s
+        self._log.event("draining", signal=number, serving_for_s=announce_s, detail="a second signal ends it at once")
         stop_now = threading.Event()
         watcher = threading.Thread(target=self._hurry, args=(stop_now,), name="second-signal", daemon=True)
         watcher.start()
@@ -154,32 +170,36 @@ class Process:
         stop_now.set()
 
     def _reload_into(self, api: Api, books: Books, tracer: Tracer) -> None:
+        """Bring a changed configuration into force: the last step is the only one that shows, and cannot fail."""
         try:
             config = self._reload()
             fresh = replace(config, server=self._config.server, store=self._config.store)
-            if config != fresh:
-                self._log.event("config_warning", detail="[server] and [store] are only read at the start")
-            self._config = fresh
-            gateway = self._build(books, tracer)
+            gateway = self._build(fresh, books, tracer)
             apply_budgets(fresh, books)
         except ConfigError as error:
             self._log.event("reload_refused", faults=error.faults)
         except StoreUnavailable:
             self._log.event("reload_refused", faults=["the ledger cannot be written"])
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with a new file, the old one is in force
+            self._log.error(error)
+            self._log.event("reload_refused", faults=[type(error).__name__])
         else:
-            api.gateway = gateway
+            for name in ("server", "store"):
+                if getattr(config, name) != getattr(fresh, name):
+                    self._log.event("config_warning", detail=f"[{name}] changed: it is only read at the start")
+            gateway.succeed(api.gateway)
+            api.gateway, self._config = gateway, fresh
             self._log.event("reloaded")
 
-    def _build(self, books: Books, tracer: Tracer) -> Gateway:
-        return build_gateway(self._config, books, clock=self._clock, tracer=tracer, on_error=self._log.error)
+    def _build(self, config: Config, books: Books, tracer: Tracer) -> Gateway:
+        return build_gateway(config, books, clock=self._clock, tracer=tracer, on_error=self._log.error)
 
     def _tracer(self, stack: ExitStack) -> Tracer:
         if self._trace_file is None:
             return Tracer(MemorySink())
         sink = JsonlSink(self._trace_file)
         stack.callback(sink.close)
-        traced: Sink = sink
-        return Tracer(traced)
+        return Tracer(sink)
 
     def _limits(self) -> FrontLimits:
         server = self._config.server
@@ -209,9 +229,9 @@ class Process:
             )
         return connections
 
-    def _health(self, books: Books, server: FrontServer) -> Health:
+    def _health(self, books: Books, server: FrontServer, api: Api) -> Health:
         reasons = ["draining"] if server.phase else []
-        details: dict[str, object] = {"in_flight": server.in_flight}
+        details: dict[str, object] = {"in_flight": server.in_flight, "overage_deployments": api.gateway.overbilled}
         try:
             unresolved = drive(books.ledger.unresolved_total())
             details |= {"unresolved_nanousd": unresolved, "unresolved_usd": format_usd(unresolved)}
@@ -227,30 +247,38 @@ class Process:
 
     def _greet(self, books: Books, host: str, port: int) -> None:
         url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        delete_demo_keys(books)
         lines = [f"listening on {url}"]
         if self._demo:
-            lines += demo_lines(url, mint_demo_key(books))
+            upstream = next(iter(self._config.providers.values())).base_url
+            lines += demo_lines(url, mint_demo_key(books), upstream)
         for line in lines:
             self._announce(line)
         sys.stdout.flush()
 
 
-def mint_demo_key(books: Books) -> str:
-    """A fresh demo key; the former one is deleted."""
+def delete_demo_keys(books: Books) -> None:
+    """Take away the demo key of a former start: it must not outlive the demo."""
     for key in books.keys.all():
         if key.tenant == DEMO_TENANT and key.name == DEMO_KEY_NAME:
             drive(books.keys.delete(key.id))
+
+
+def mint_demo_key(books: Books) -> str:
+    """A fresh demo key."""
     made = books.commands.run(
         "keys.create", {"tenant": DEMO_TENANT, "name": DEMO_KEY_NAME, "budget_usd": DEMO_BUDGET_USD}
     )
     return str(made["key"])
 
 
-def demo_lines(url: str, key: str) -> list[str]:
-    """What a newcomer sees: the key, and a line to paste."""
+def demo_lines(url: str, key: str, upstream: str | None) -> list[str]:
+    """What a newcomer sees: where requests go, the key, and a line to paste."""
+    goes = f"OPENAI_API_KEY is set: requests go to {upstream} and cost money" if upstream else "no key needed: scripted"
     body = '{"model": "auto", "messages": [{"role": "user", "content": "Say hello"}]}'
     return [
         "",
+        f"demo: {goes}",
         f"demo key (tenant {DEMO_TENANT}, budget {DEMO_BUDGET_USD} USD, replaced at each start): {key}",
         "try it:",
         "",

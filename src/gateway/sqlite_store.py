@@ -38,6 +38,9 @@ BUSY_TIMEOUT_S = 2.0
 FLUSH_AFTER_S = 0.01
 """Queued work waits this long for a request's commit to carry it before it gets one of its own."""
 
+MOST_QUEUED = 100_000
+"""Pieces of work beyond which rows that move no money are dropped and counted while the disk refuses them."""
+
 RETRY_AFTER_S = 0.25
 """Pause between commits of queued work while the disk refuses them."""
 
@@ -175,6 +178,7 @@ class SqliteStore:
         self._queue: deque[Work[object]] = deque()
         self._wake: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._alarmed = False
+        self.dropped = 0
         self._stop = threading.Event()
         self._flusher = threading.Thread(target=self._flush_forever, name="ledger-flush", daemon=True)
         self._flusher.start()
@@ -187,19 +191,20 @@ class SqliteStore:
     async def transact(self, work: Work[T]) -> T:
         return self._transact(work)
 
-    def enqueue(self, work: Work[object]) -> None:
+    def enqueue(self, work: Work[object], *, vital: bool = True) -> None:
+        if not vital and len(self._queue) >= MOST_QUEUED:
+            self.dropped += 1
+            return
         self._queue.append(work)
-        if not self._alarmed:
-            self._alarmed = True
-            self._wake.put(True)
+        self._alarm()
 
     async def read(self, sql: str, params: Sequence[Value] = ()) -> list[Record]:
-        with self._read_lock:
-            try:
+        try:
+            with self._read_lock:
                 return self._reader.execute(sql, params).fetchall()
-            except sqlite3.Error as error:
-                self._on_error(error)
-                raise StoreUnavailable from error
+        except sqlite3.Error as error:
+            self._on_error(error)
+            raise StoreUnavailable from error
 
     def close(self) -> None:
         """Commit what is queued, then close the file. Work that cannot be committed now is lost with the process."""
@@ -273,6 +278,7 @@ class SqliteStore:
         """Nothing of the batch was kept: roll back if SQLite has not already, and say so to all that wait."""
         self._writable = False
         self._queue.extendleft(reversed(queued))
+        self._alarm()
         for ticket in batch:
             ticket.error = StoreUnavailable()
         if self._writer.in_transaction:
@@ -320,8 +326,16 @@ class SqliteStore:
 
     def flush(self) -> None:
         """Return once all that was queued before is committed. Raises StoreUnavailable."""
-        if self._queue or self._leading:
+        with self._mutex:
+            pending = self._leading or bool(self._queue)
+        if pending:
             self._transact(_nothing)
+
+    def _alarm(self) -> None:
+        """Wake the flusher, once until it has looked. Takes no lock."""
+        if not self._alarmed:
+            self._alarmed = True
+            self._wake.put(True)
 
     def _flush_forever(self) -> None:
         while self._wake.get():

@@ -57,11 +57,12 @@ class Store(Protocol):
         """
         ...
 
-    def enqueue(self, work: Work[object]) -> None:
+    def enqueue(self, work: Work[object], *, vital: bool = True) -> None:
         """Promise to commit `work` soon, and before any transact() that starts after this call.
 
-        Never blocks, never raises, takes no lock: a finaliser may call it. It is tried again after a failed commit
-        until it succeeds; it is lost only with the process.
+        Never blocks, never raises, takes no lock: a finaliser may call it. After a failed commit it is tried again
+        until one succeeds, so it is lost only with the process, or by an error of its own, which is reported.
+        vital  False allows the store to drop it, and count that, when very much waits already
         """
         ...
 

@@ -353,7 +353,9 @@ class Exchange:
                 self._watch.wait(select.POLLIN, self._ttft)
             except (BlockingIOError, ssl.SSLWantWriteError):
                 if self._watch.wait(mask, self._ttft) & select.POLLIN:
-                    return False
+                    self._receive(self._ttft)
+                    if self._reader.head is not None or self._fault is not None:
+                        return False
             except ConnectionError:
                 return False
         return True

@@ -8,7 +8,7 @@ from gateway.app import build_gateway
 from gateway.config import load
 from gateway.server import FrontLimits
 from tests.support.front import (
-    CONTROL_TOKEN,
+    CONTROL_SECRET,
     END,
     ROLE,
     STOP,
@@ -31,10 +31,10 @@ class OperatorTest(FrontCase):
         """A command with its result; a bad one is told why."""
         front = self.front()
         asked = {"command": "keys.list", "arguments": {}}
-        reply = front.ask("POST", "/control", asked, key=CONTROL_TOKEN)
+        reply = front.ask("POST", "/control", asked, key=CONTROL_SECRET)
         self.assertEqual((reply.status, len(reply.json["result"])), (200, 1))
         for body in ({"command": "nope", "arguments": {}}, {"command": "keys.show", "arguments": {}}, {}, b"{", b"[]"):
-            reply = front.ask("POST", "/control", body, key=CONTROL_TOKEN)
+            reply = front.ask("POST", "/control", body, key=CONTROL_SECRET)
             self.assertEqual(reply.status, 400)
             self.assertTrue(reply.json["error"])
 
@@ -42,15 +42,15 @@ class OperatorTest(FrontCase):
         """Without the token nothing tells it from any other path; no key opens it, and no other header."""
         front = self.front()
         asked = {"command": "keys.list", "arguments": {}}
-        for key in (None, "", CONTROL_TOKEN[:-1], CONTROL_TOKEN + "c", "C" * 64, "\xff"):
+        for key in (None, "", CONTROL_SECRET[:-1], CONTROL_SECRET + "c", "C" * 64, "\xff"):
             self.assert_error(front.ask("POST", "/control", asked, key=key), 404, "unknown_url")
         for header in ("x-api-key", "api-key"):
-            reply = front.ask("POST", "/control", asked, [(header, CONTROL_TOKEN)], key=None)
+            reply = front.ask("POST", "/control", asked, [(header, CONTROL_SECRET)], key=None)
             self.assert_error(reply, 404, "unknown_url")
 
     def test_the_token_is_no_key(self) -> None:
         """It opens nothing else."""
-        self.assert_error(self.front().chat(key=CONTROL_TOKEN), 401, "invalid_api_key")
+        self.assert_error(self.front().chat(key=CONTROL_SECRET), 401, "invalid_api_key")
 
 
 class HealthTest(FrontCase):
@@ -200,7 +200,7 @@ class RecordTest(FrontCase):
         front = self.front()
         for path in "/v1/models", "/v1/nope", "/healthz", "/readyz":
             self.assertTrue(front.ask("GET", path).get("x-request-id"), path)
-        self.assertTrue(front.ask("POST", "/control", {}, key=CONTROL_TOKEN).get("x-request-id"))
+        self.assertTrue(front.ask("POST", "/control", {}, key=CONTROL_SECRET).get("x-request-id"))
         client = self.client(front)
         client.sock.sendall(b"GET / HTTP/1.1\r\n\r\n")
         self.assertTrue(client.reply().get("x-request-id"))

@@ -272,6 +272,18 @@ class ExchangeTest(TransportTest):
         answer_was_read.set()
         self.assertEqual(pool.idle, 0)
 
+    def test_an_interim_answer_does_not_stop_a_request(self) -> None:
+        """100 before the upload is over: the rest of it is still sent."""
+
+        def script(peer: Peer) -> None:
+            peer.send(b"HTTP/1.1 100 Continue\r\n\r\n")
+            peer.send(answer(b"%d" % len(peer.request().body)))
+            peer.closed_within(10)
+
+        pool = self.pool(self.upstream(script))
+        self.assertEqual(call(pool, LARGE), b"%d" % len(LARGE))
+        self.assertEqual(pool.idle, 1)
+
     def test_a_closed_exchange_cannot_be_read(self) -> None:
         """Its connection may already carry another call; closing twice pools it once."""
         pool = self.pool(self.upstream(replies(answer(), answer(b"2"))))

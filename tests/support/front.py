@@ -16,6 +16,7 @@ from typing import Any
 from gateway.api import HEALTH_PATHS, Api, Health
 from gateway.app import build_gateway
 from gateway.clock import Clock, RealClock
+from gateway.engines.threads import BlockingEffects
 from gateway.errors import ClientGone, Draining
 from gateway.http_head import HttpRefusal
 from gateway.oplog import OpLog
@@ -30,7 +31,7 @@ from tracekit.trace import Tracer
 
 PATIENCE_S = 10.0
 PROVIDER_KEY = "sk-provider-PROVIDERCANARY0001"
-CONTROL_TOKEN = "c" * 64
+CONTROL_SECRET = "c" * 64
 DONE = b"[DONE]"
 
 Headers = Sequence[tuple[str, str]]
@@ -80,7 +81,8 @@ class Front:
         self.api = Api(
             self.world.gateway,
             commands=self.world.books.commands,
-            control_token=CONTROL_TOKEN,
+            control_secret=CONTROL_SECRET,
+            effects=BlockingEffects(),
             health=lambda: self.health,
             clock=self.world.clock,
         )

@@ -93,8 +93,8 @@ class GatewayProcess:
 
     def command(self, name: str, **arguments: Any) -> Any:
         """What the command line asks the living owner for, without the start of another process."""
-        token = json.loads((self.data_dir / "control").read_text())["token"]
-        status, _, body = self.call("POST", "/control", {"command": name, "arguments": arguments}, key=token)
+        secret = json.loads((self.data_dir / "control").read_text())["secret"]
+        status, _, body = self.call("POST", "/control", {"command": name, "arguments": arguments}, key=secret)
         answer = json.loads(body)
         if status != 200:
             raise AssertionError(f"{name}: {status} {answer}")

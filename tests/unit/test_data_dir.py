@@ -41,8 +41,8 @@ class DataDirTest(unittest.TestCase):
         self.addCleanup(owned.close)
         (self.path / "control.new").write_text("half")
         (self.path / "control").write_text("old")
-        for token in ("first", "second"):
-            control = Control("::1", 1, 2, token)
+        for secret in ("first", "second"):
+            control = Control("::1", 1, 2, secret)
             owned.publish(control)
             self.assertEqual(read_control(self.path), control)
         self.assertFalse((self.path / "control.new").exists())

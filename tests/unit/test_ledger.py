@@ -534,8 +534,8 @@ class _FullDisk:
     async def transact(self, work: Work[T]) -> T:
         raise StoreUnavailable
 
-    def enqueue(self, work: Work[object]) -> None:
-        self._store.enqueue(work)
+    def enqueue(self, work: Work[object], *, vital: bool = True) -> None:
+        self._store.enqueue(work, vital=vital)
 
     async def read(self, sql: str, params: Any = ()) -> Any:
         return await self._store.read(sql, params)

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import sqlite3
 import unittest
 from typing import Any
@@ -101,3 +102,16 @@ class OpLogTest(unittest.TestCase):
         [line] = self.lines()
         self.assertEqual(len(line["where"]), 8)
         self.assertTrue(line["where"][-1].endswith(" dig"))
+
+    def test_a_reader_that_does_not_read_blocks_nobody(self) -> None:
+        """A full pipe loses lines, which are counted; once it is read, lines come through again."""
+        reading, writing = os.pipe()
+        self.addCleanup(os.close, reading)
+        with os.fdopen(writing, "w", encoding="utf-8") as stream:
+            log = OpLog(self.clock, stream)
+            while not log.dropped:
+                log.event("filler", text="x" * 1000)
+                self.clock.advance(1)
+            os.read(reading, 1 << 20)
+            log.event("after")
+            self.assertIn(b'"after"', os.read(reading, 1 << 20))

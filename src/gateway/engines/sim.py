@@ -203,7 +203,7 @@ class SimStore:
             raise refusals[0]
         return result  # type: ignore[return-value]
 
-    def enqueue(self, work: Work[object]) -> None:
+    def enqueue(self, work: Work[object], *, vital: bool = True) -> None:
         if not self._detached:
             self._queue.append(work)
 

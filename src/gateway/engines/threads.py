@@ -38,6 +38,18 @@ def pause(seconds: float, cancel: Cancel | None = None) -> None:
             raise reason
 
 
+class BlockingEffects:
+    """The engine as a front on threads uses it: on the connection's own thread."""
+
+    def run(self, story: Coroutine[Any, Any, T]) -> T:
+        """Run a story to its end; see drive."""
+        return drive(story)
+
+    def pause(self, seconds: float, cancel: Cancel) -> None:
+        """See pause."""
+        pause(seconds, cancel)
+
+
 class _DirectCaller:
     """A client that waits for a whole answer and cannot leave."""
 
