@@ -189,8 +189,8 @@ class Api:
         _allow(exchange.head, "POST")
         try:
             asked = json.loads(_body_of(exchange))
-            command, arguments = asked["command"], asked["arguments"]
-        except (KeyError, TypeError, ValueError) as error:
+            command, arguments = str(asked["command"]), dict(asked["arguments"])
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise InvalidRequest("The body must be an object with `command` and `arguments`.", param="body") from error
         try:
             result = {"result": self._commands.run(command, arguments)}
@@ -232,7 +232,7 @@ class _HttpCaller:
 
 def key_of(head: RequestHead) -> str | None:
     """The virtual key of a request; None if there is none. Raises InvalidApiKey for two that differ."""
-    given = {value for name in ("x-api-key", "api-key") for value in head.get_all(name)}
+    given = {value for name in ("x-api-key", "api-key") for value in head.get_all(name) if value}
     for value in head.get_all("authorization"):
         given.add(_bearer(value) or "")
     if len(given) > 1:

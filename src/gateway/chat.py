@@ -20,6 +20,9 @@ MAX_CHOICES = 128
 MAX_TAGS = 16
 MAX_TAG_CHARS = 64
 
+_UNPRICED = ("web_search_options", "web_search", "plugins", "models")
+"""Searches and tools that cost by themselves, and other models than the one that is priced."""
+
 _PRICED_AS_STANDARD = ("auto", "default")
 
 
@@ -126,10 +129,11 @@ def _refuse_unpriced(body: Mapping[str, Any]) -> None:
     if body.get("audio") is not None:
         raise InvalidRequest("Audio output has no price here.", param="audio")
     modalities = body.get("modalities")
-    if type(modalities) is list and "audio" in modalities:
-        raise InvalidRequest("Audio output has no price here.", param="modalities")
-    if body.get("web_search_options") is not None:
-        raise InvalidRequest("Web search has no price here.", param="web_search_options")
+    if modalities is not None and modalities != ["text"]:
+        raise InvalidRequest("Output other than text has no price here.", param="modalities")
+    for name in _UNPRICED:
+        if body.get(name) not in (None, False, []):
+            raise InvalidRequest(f"What `{name}` asks for has no price here.", param=name)
 
 
 def _options(body: Mapping[str, Any], headers: Options) -> Options:

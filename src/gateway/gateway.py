@@ -224,7 +224,7 @@ class Gateway:
             raise RuntimeError("an upstream call without a hold")
         answer = await self._dispatcher.open(context, request, attempt, evidence, span)
         try:
-            relay = Relay(context, answer, evidence, settlement, self._clock, request.wants_usage)
+            relay = Relay(context, answer, evidence, settlement, self._clock, request.wants_usage, request.choices)
             return await (relay.stream() if request.stream else relay.whole())
         finally:
             answer.close()

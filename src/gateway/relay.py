@@ -12,13 +12,14 @@ from gateway.context import Answer, RequestContext
 from gateway.errors import ClientGone, Draining, GatewayError, UpstreamError
 from gateway.providers import ProviderAnswer
 from gateway.rows import Exit
-from gateway.settlement import Ending, Evidence, Reach, Settlement
+from gateway.settlement import Ending, Evidence, Reach, Settlement, least_tokens
 from gateway.verdict import judge
 from llmkit.errors import ProviderError
 from llmkit.money import format_usd
 from llmkit.openai import Malformed, WireError, error_payload, from_wire, with_usage
 from llmkit.openai_stream import ChunkShaper
 from llmkit.sse import DONE, frame
+from llmkit.types import Usage
 
 _UNUSABLE = "The upstream's answer could not be used."
 _END = frame(DONE)
@@ -34,6 +35,8 @@ class Relay:
     settlement: Settlement
     clock: Clock
     wants_usage: bool = False
+    choices: int = 1
+    _reported: tuple[Usage | None, int, int] = (None, 0, 0)
 
     @property
     def _created(self) -> int:
@@ -77,9 +80,9 @@ class Relay:
         in-band and the answer says that it was cut. Raises ClientGone at any time.
         """
         shaper = ChunkShaper(want_usage=self.wants_usage, created=self._created, model=self._model)
-        started = False
+        started = done = False
         try:
-            while (payload := await self._next()) is not None and payload != DONE:
+            while (payload := await self._next()) is not None and (done := payload.strip() == DONE) is False:
                 shaped = shaper.feed(payload)
                 self._note(shaper)
                 for out in shaped:
@@ -87,25 +90,30 @@ class Relay:
                         await self._start()
                         started = True
                     await self.context.caller.send(frame(out))
-                if self._passes_cap() and not shaper.finished:
+                if self._passes_cap(shaper):
                     return await self._cut("stream_truncated", "The upstream passed the output cap.")
         except (Malformed, WireError) as error:
             self.evidence.reach = Reach.PRODUCED
             self._note(shaper)
+            self._break_off(shaper)
             if not started:
                 self._hop("malformed")
                 raise UpstreamError(_UNUSABLE) from error
             return await self._cut("upstream_error", _UNUSABLE)
         except ProviderError as failure:
-            if not shaper.finished:
+            if not self._is_whole(shaper):
                 return await self._failed(failure, shaper, started)
         except Draining:
             if not started:
                 raise
             return await self._cut("draining", "The gateway is shutting down.")
-        if not shaper.finished:
-            return await self._ended_early(started)
+        if not (shaper.finished if done else self._is_whole(shaper)):
+            return await self._ended_early(shaper, started)
         return await self._finish(shaper, started)
+
+    def _is_whole(self, shaper: ChunkShaper) -> bool:
+        """Whether a stream without an end mark is complete: every choice that was asked for has its finish reason."""
+        return shaper.finished and len(shaper.finish_reasons) >= self.choices
 
     async def _start(self) -> None:
         """Promise the stream; what its head says is true so far, and the row tells how it ended."""
@@ -124,25 +132,36 @@ class Relay:
         evidence = self.evidence
         evidence.reach = Reach.PRODUCED
         evidence.usage, evidence.deltas, evidence.output_bytes = shaper.usage, shaper.content_deltas, shaper.text_bytes
+        if shaper.usage is not self._reported[0]:
+            self._reported = (shaper.usage, shaper.text_bytes, shaper.content_deltas)
+        _, size, deltas = self._reported
+        evidence.unreported = (shaper.text_bytes - size, shaper.content_deltas - deltas)
         if shaper.started and self.context.ttft_ms is None:
             self.context.ttft_ms = round((self.clock.now_s() - self.context.started_s) * 1000)
 
-    def _passes_cap(self) -> bool:
+    def _passes_cap(self, shaper: ChunkShaper) -> bool:
+        """Whether the upstream goes on beyond the cap; a count that comes with the end of a stream cuts nothing."""
         evidence = self.evidence
-        reported = evidence.usage.completion_tokens if evidence.usage is not None else 0
-        return reported > evidence.output_bound or evidence.deltas > 2 * evidence.output_bound
+        reported = evidence.usage.completion_tokens if evidence.usage is not None and not shaper.finished else 0
+        return reported > evidence.output_bound or least_tokens(evidence) > 2 * evidence.output_bound
 
     async def _failed(self, failure: ProviderError, shaper: ChunkShaper, started: bool) -> Answer:
         verdict = judge(failure, produced=shaper.started)
         self.evidence.reach = verdict.reach
+        self._break_off(shaper)
         if not started:
             self._hop(str(failure.kind))
             raise verdict.error from failure
         return await self._cut("stream_truncated", "The upstream's stream was cut.")
 
-    async def _ended_early(self, started: bool) -> Answer:
+    def _break_off(self, shaper: ChunkShaper) -> None:
+        """The upstream failed: if nothing was seen by then, anything may have been written unseen."""
+        self.evidence.broken_off = not shaper.started
+
+    async def _ended_early(self, shaper: ChunkShaper, started: bool) -> Answer:
         """The transport ended as if all were well, without a finish reason."""
         self.evidence.reach = Reach.PRODUCED
+        self._break_off(shaper)
         if not started:
             self._hop("malformed")
             raise UpstreamError(_UNUSABLE)

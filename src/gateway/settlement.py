@@ -23,6 +23,9 @@ from gateway.rows import Exit, RequestRow
 from llmkit.prices import PriceEntry
 from llmkit.types import Usage
 
+LONGEST_TOKEN_BYTES = 512
+"""No token of a vocabulary in use is longer; the longest known are runs of 128 spaces and the like."""
+
 
 class Reach(Enum):
     """How far an upstream call got, as far as money is concerned."""
@@ -41,6 +44,8 @@ class Evidence:
     output_bound   tokens: all choices' caps together, as sent
     deltas         content deltas that were seen; a token each at least
     output_bytes   bytes of what the model was seen to write; they bound its tokens; None: no readable answer was seen
+    unreported     bytes and deltas of those that came after `usage` was last reported
+    broken_off     the upstream failed before anything could be seen: all of the output may have been written
     """
 
     prompt_bound: int
@@ -49,6 +54,8 @@ class Evidence:
     usage: Usage | None = None
     deltas: int = 0
     output_bytes: int | None = None
+    unreported: tuple[int, int] = (0, 0)
+    broken_off: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +86,27 @@ def assess(evidence: Evidence, price: PriceEntry, *, streamed: bool) -> Charge:
         usage = replace(usage, prompt_tokens=evidence.prompt_bound)
     if not usage.completion_tokens and (reported is None or evidence.output_bytes):
         usage = replace(usage, completion_tokens=_output_estimate(evidence, streamed))
+    elif reported is not None and evidence.unreported != (0, 0):
+        usage = replace(usage, completion_tokens=reported.completion_tokens + _unreported_estimate(evidence, reported))
     return Charge(price.price.cost_nanousd(usage), usage, usage != reported)
 
 
 def _output_estimate(evidence: Evidence, streamed: bool) -> int:
     """Bytes bound tokens, and so does the cap, unless the upstream was seen to pass it."""
-    if evidence.output_bytes is None:
-        return 0 if streamed else evidence.output_bound
-    return max(min(evidence.output_bytes, evidence.output_bound), evidence.deltas)
+    if evidence.broken_off or evidence.output_bytes is None:
+        return 0 if streamed and not evidence.broken_off else evidence.output_bound
+    return max(min(evidence.output_bytes, evidence.output_bound), least_tokens(evidence))
+
+
+def _unreported_estimate(evidence: Evidence, reported: Usage) -> int:
+    """The bound of what came after the last report, within what the cap leaves unless more was seen."""
+    size, deltas = evidence.unreported
+    return max(min(size, max(evidence.output_bound - reported.completion_tokens, 0)), deltas)
+
+
+def least_tokens(evidence: Evidence) -> int:
+    """What was seen cannot have been fewer tokens than this."""
+    return max(evidence.deltas, (evidence.output_bytes or 0) // LONGEST_TOKEN_BYTES)
 
 
 @dataclass(slots=True)

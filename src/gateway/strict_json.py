@@ -17,7 +17,11 @@ MAX_INTEGER = 1 << 64
 """Seeds use all 64 bits; nothing that a provider reads is larger."""
 
 _MAX_NUMBER_CHARS = 40
-_STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+MAX_VALUES = 100_000
+"""Values in one body. Text is bounded by its size; so many values in few bytes cost seconds and gigabytes to read."""
+
+_STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_NO_BRACKETS = re.compile(rb"[^][{}]++")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -35,7 +39,7 @@ def loads_object(raw: bytes) -> dict[str, Any]:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
         raise StrictJsonError("the body is not UTF-8") from error
-    _check_depth(raw)
+    _check_shape(raw)
     reader = _Reader()
     try:
         value = json.loads(
@@ -56,16 +60,20 @@ def loads_object(raw: bytes) -> dict[str, Any]:
     return value
 
 
-def _check_depth(raw: bytes) -> None:
-    if raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
+def _check_shape(raw: bytes) -> None:
+    """Refuse what is cheap to send and dear to read, before it is read."""
+    if raw.count(b",") + raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
         return
+    bare = _STRINGS.sub(b"", raw)
+    if bare.count(b",") + bare.count(b"[") + bare.count(b"{") > MAX_VALUES:
+        raise StrictJsonError(f"the body holds more than {MAX_VALUES} values")
     depth = 0
-    for character in _STRINGS.sub(b"", raw):
+    for character in _NO_BRACKETS.sub(b"", bare):
         if character in b"[{":
             depth += 1
             if depth > MAX_DEPTH:
                 raise StrictJsonError(f"the body is nested deeper than {MAX_DEPTH} levels")
-        elif character in b"]}":
+        else:
             depth -= 1
 
 

@@ -26,6 +26,9 @@ _CODE = re.compile(r"[a-z][a-z0-9_]{0,63}", re.ASCII)
 _FIELD = re.compile(r"[\w.\[\]$-]{1,128}", re.ASCII)
 _SECRET = re.compile(r"(?i)\b(?:sk[-_]|(?:(?:key|token)[-_]|bearer\s+)(?=\S*\d))[\w.~+/=-]{8,}")
 """A credential has a prefix, and a digit somewhere; "the API key provided" and "bearer authentication" have none."""
+_OUR_CODES = frozenset(
+    {"invalid_api_key", "budget_exceeded", "budget_reserved", "model_not_allowed", "store_unavailable"}
+)
 _RETRY_AFTER_S = 1.0
 
 
@@ -63,13 +66,18 @@ def _told(failure: ProviderError) -> GatewayError:
             without_secrets(failure.message),
             param=failure.param if failure.param and _is_field(failure.param) else None,
             status=_CLIENT_FAULTS[status],
-            code=failure.code if failure.code and _CODE.fullmatch(failure.code) else None,
+            code=failure.code if failure.code and _is_upstreams_code(failure.code) else None,
         )
     if kind is ProviderErrorKind.TIMEOUT:
         return UpstreamTimeout("The upstream did not answer in time.")
     if kind is ProviderErrorKind.SERVER and (status is not None or not failure.first_byte_seen):
         return AllProvidersFailed("No upstream could answer this request.", retry_after_s=_RETRY_AFTER_S)
     return UpstreamError("The upstream's answer could not be used.")
+
+
+def _is_upstreams_code(code: str) -> bool:
+    """Whether it is a plain word, and none that a client would take for the gateway's own refusal."""
+    return _CODE.fullmatch(code) is not None and code not in _OUR_CODES
 
 
 def _is_field(param: str) -> bool:

@@ -31,6 +31,7 @@ __all__ = ["OpenAICompatClient", "Timeouts", "UpstreamAnswer", "approx_tokens", 
 
 DEFAULT_TIMEOUTS = Timeouts()
 
+_LONGEST_WAIT_S = 86_400.0  # a longer Retry-After says no more than a day's
 _ERROR_BODY_BYTES = 65_536  # the longest real one, a list of validation faults, stays below
 _REQUEST_ID_CHARS = 128
 _JSON_SPACE = b" \t\r\n"
@@ -256,7 +257,7 @@ def _error_body(exchange: Exchange) -> bytes:
 
 def _refusal(head: ResponseHead, body: bytes, *, api_key: str | None, now_s: float) -> ProviderError:
     kind = _kind_of(head.status)
-    said = parse_error(head.status, body)
+    said = parse_error(head.status, body.replace(api_key.encode(), b"[key]") if api_key else body)
 
     def clean(text: str) -> str:
         return text.replace(api_key, "[key]") if api_key else text
@@ -289,16 +290,20 @@ def _retry_after_s(head: ResponseHead, now_s: float) -> float | None:
     """How long the upstream asks to wait, 0 at least: `retry-after-ms`, or else seconds, or else a date."""
     milliseconds = _number(head.get("retry-after-ms"))
     if milliseconds is not None:
-        return max(milliseconds / 1000, 0.0)
+        return _bounded(milliseconds / 1000)
     value = head.get("retry-after")
     seconds = _number(value)
     if seconds is None and value:
         try:
             date = parsedate_to_datetime(value)
-        except ValueError:
+        except (ValueError, OverflowError):
             return None
         seconds = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - now_s
-    return None if seconds is None else max(seconds, 0.0)
+    return None if seconds is None else _bounded(seconds)
+
+
+def _bounded(seconds: float) -> float:
+    return min(max(seconds, 0.0), _LONGEST_WAIT_S)
 
 
 def _number(text: str | None) -> float | None:

@@ -247,11 +247,14 @@ class _ToolCalls:
     index), or a name and arguments that begin anew: some upstreams send index 0, or none, for every call.
     """
 
-    __slots__ = ("_by_index", "_calls")
+    __slots__ = ("_by_id", "_by_index", "_calls", "_free", "_taken")
 
     def __init__(self) -> None:
         self._calls: list[_Call] = []
         self._by_index: dict[int, _Call] = {}
+        self._by_id: dict[str, _Call] = {}
+        self._taken: set[int] = set()
+        self._free = 0
 
     @property
     def sent(self) -> bool:
@@ -283,7 +286,9 @@ class _ToolCalls:
         if given != call.index:
             delta["index"] = call.index
             edited = True
-        call.id = call.id or call_id
+        if call.id is None and call_id is not None:
+            call.id = call_id
+            self._by_id.setdefault(call_id, call)
         call.name = call.name or name
         call.has_arguments |= arguments is not None
         return edited
@@ -291,17 +296,15 @@ class _ToolCalls:
     def _find(self, given: int | None, call_id: str | None) -> _Call | None:
         if given is not None:
             return self._by_index.get(given)
-        if call_id is not None:
-            for call in self._calls:
-                if call.id == call_id:
-                    return call
-        return self._calls[-1] if self._calls else None
+        known = self._by_id.get(call_id) if call_id is not None else None
+        return known or (self._calls[-1] if self._calls else None)
 
     def _open(self, given: int | None) -> _Call:
-        taken = {call.index for call in self._calls}
-        index = given if given is not None and given not in taken else 1 + max(taken, default=-1)
+        index = given if given is not None and given not in self._taken else self._free
         call = _Call(index)
         self._calls.append(call)
+        self._taken.add(index)
+        self._free = max(self._free, index + 1)
         self._by_index.setdefault(index, call)
         if given is not None:
             self._by_index[given] = call

@@ -149,7 +149,7 @@ class ForeignLockTest(unittest.TestCase):
                 for _ in range(2):
                     self.refused()
                 self.assertFalse(self.gateway_world.books.store.writable)
-                self.assertEqual(self.up.fake.calls, [])
+                self.assertEqual(list(self.up.fake.calls), [])
                 self.foreigner.unlock()
                 self.ask()
                 self.assertTrue(self.gateway_world.books.store.writable)

@@ -754,7 +754,7 @@ price = [{ from = "2027-01-01T00:00:00Z", input = 1, output = 4 }]
         outcome = self.play(chat() | {"model": "next"})
         self.assertEqual(outcome.told, (503, "all_providers_failed"))
         self.assert_row(exit="rejected", status=503, state="none", cost_nanousd=0)
-        self.assertEqual(self.world.upstream.calls, [])
+        self.assertEqual(list(self.world.upstream.calls), [])
 
 
 class SpanTest(Stories):

@@ -199,6 +199,12 @@ class RefusalTest(ClientTest):
             ("bad [key]", "invalid_request_error", "model", "c"),
         )
 
+    def test_a_key_that_is_cut_in_two_is_removed_first(self) -> None:
+        """A long message is shortened only after the key is out of it."""
+        for padding in range(500 - len(KEY), 502, 3):
+            body = {"error": {"message": "x" * padding + KEY}}
+            self.assertNotIn(KEY[:6], self.refusal(answer(json.dumps(body).encode(), status="400 No")).message)
+
     def test_the_upstreams_words_are_not_repeated_for_other_faults(self) -> None:
         """Its code is a fact all the same."""
         body = {"error": {"message": "org-123 has no money", "code": "insufficient_quota", "type": "t"}}
@@ -226,6 +232,10 @@ class RefusalTest(ClientTest):
             (f"retry-after: {formatdate(NOW_S + 30, usegmt=True)}", 30.0),
             (f"retry-after: {formatdate(NOW_S - 30, usegmt=True)}", 0.0),
             ("retry-after: later", None),
+            ("retry-after: Fri, 31 Dec 99999999999 23:59:59 GMT", None),
+            ("retry-after: Fri, 31 Dec 2027 23:59:59 +99999999999999", None),
+            ("retry-after: 1e300", 86_400.0),
+            ("retry-after-ms: 1e308", 86_400.0),
             ("retry-after:", None),
             ("retry-after: nan", None),
             ("retry-after: inf", None),

@@ -169,7 +169,6 @@ class KeyTest(FrontCase):
             [("Authorization", f"Bearer {expired['key']}")],
             [("Authorization", "Bearer sk-gw-unknown00000-" + "x" * 43)],
             [("Authorization", f"Bearer {key}"), ("x-api-key", other)],
-            [("api-key", key), ("x-api-key", "")],
             [("x-api-key", "\xff\xfe")],
         ):
             reply = front.chat(headers, key=None)
@@ -178,6 +177,10 @@ class KeyTest(FrontCase):
             messages.add(reply.error["message"])
         self.assertEqual(len(messages), 1)
         self.assertEqual(len(front.world.rows()), 1)
+
+    def test_an_empty_key_header_is_no_key(self) -> None:
+        """Beside a good one it says nothing."""
+        self.assertEqual(self.front().chat([("x-api-key", "")]).status, 200)
 
     def test_a_key_in_the_url_is_no_key(self) -> None:
         """Addresses are logged everywhere."""

@@ -283,6 +283,12 @@ class BodyTest(FrontCase):
         self.assert_refused(client.answer(), 413, "request_too_large")
         self.assertEqual(client.rest(), b"")
 
+    def test_a_client_that_sends_before_it_reads_still_gets_the_refusal(self) -> None:
+        """What it still sends is read and thrown away: a reset would destroy the answer on its way."""
+        client = self.connect(self.serve(echo, FrontLimits(max_body_bytes=1000)))
+        client.send(b"POST / HTTP/1.1\r\nHost: gw\r\nContent-Length: 8000000\r\n\r\n" + b"x" * 8_000_000)
+        self.assert_refused(client.answer(), 413, "request_too_large")
+
     def test_a_chunked_body_over_the_limit_is_refused(self) -> None:
         """As soon as a chunk states that it would exceed it."""
         client = self.connect(self.serve(echo, FrontLimits(max_body_bytes=10)))

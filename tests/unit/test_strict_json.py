@@ -115,7 +115,7 @@ class RefusedTest(unittest.TestCase):
 
     def test_a_duplicate_among_very_many_keys_is_found_in_one_pass(self) -> None:
         """Comparing every key with every other would take minutes here."""
-        keys = ",".join(f'"k{number}":0' for number in range(100_000))
+        keys = ",".join(f'"k{number}":0' for number in range(90_000))
         self.assertEqual(refusal(f'{{{keys},"last":1,"last":2}}'.encode()).param, "last")
 
     def test_the_message_does_not_repeat_the_text(self) -> None:
