@@ -4,6 +4,7 @@ The only file, besides the command line, that reads the environment of the proce
 """
 
 import os
+import sqlite3
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from gateway.ledger import Ledger, LevelLimit, OnCrash, Policy, Scope
 from gateway.oplog import OpLog
 from gateway.providers import FakeProvider, LiveProvider, Provider
 from gateway.router import Catalog
-from gateway.sqlite_store import SqliteStore, machine_boot_id
+from gateway.sqlite_store import SqliteStore, StoreRefused, machine_boot_id
 from gateway.store import Durability
 from gateway.types import Window
 from llmkit.client import OpenAICompatClient
@@ -86,8 +87,10 @@ def open_books(
             drive(ledger.set_level(Scope.GLOBAL, "", Window.TOTAL, None))
         if config is not None:
             apply_budgets(config, books)
-    except BaseException:
+    except BaseException as error:
         store.close()
+        if isinstance(error, sqlite3.IntegrityError):
+            raise StoreRefused(f"{data_dir.ledger} contradicts itself and was not changed: {error}") from error
         raise
     return books
 

@@ -42,7 +42,8 @@ def main(argv: Sequence[str] | None = None, env: Mapping[str, str] | None = None
     except StoreUnavailable:
         return _complain("the ledger cannot be written", FAILED)
     except ConfigError as error:
-        return _complain("the configuration has faults:\n" + str(error), REFUSED)
+        named = find_config(getattr(arguments, "config", None), env)
+        return _complain(f"{named or 'the demo configuration'} has faults:\n{error}", REFUSED)
 
 
 def serve_main(argv: Sequence[str] | None = None) -> int:
@@ -75,8 +76,9 @@ def _serve(arguments: argparse.Namespace, env: Mapping[str, str]) -> int:
 
 
 def _check(arguments: argparse.Namespace, env: Mapping[str, str]) -> int:
+    path = find_config(arguments.config, env)
     try:
-        config = load_config(find_config(arguments.config, env), env)
+        config = load_config(path, env)
     except ConfigError as error:
         if arguments.json:
             print(json.dumps({"ok": False, "faults": error.faults}))
@@ -85,7 +87,8 @@ def _check(arguments: argparse.Namespace, env: Mapping[str, str]) -> int:
     if arguments.json:
         print(json.dumps({"ok": True, "warnings": config.warnings}))
     else:
-        print("\n".join(["the configuration is right", *config.warnings]))
+        subject = str(path) if path else "no gateway.toml: the demo"
+        print("\n".join([f"{subject}: no faults", *config.warnings]))
     return 0
 
 
@@ -170,43 +173,62 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     serve = commands.add_parser("serve", parents=[shared], help="serve; the same as python -m gateway.api")
-    serve.add_argument("--config", help="default: $GATEWAY_CONFIG, else gateway.toml if it is there, else a demo")
-    serve.add_argument("--host", default="127.0.0.1")
-    serve.add_argument("--port", type=int, default=8080, help="0 takes a free one")
+    _add_config(serve)
+    serve.add_argument(
+        "--host", default="127.0.0.1", help="address to listen on; default: 127.0.0.1, this machine only"
+    )
+    serve.add_argument("--port", type=int, default=8080, help="default: 8080; 0 takes a free one")
     serve.add_argument("--check", action="store_true", help="check the configuration and exit 0 or 2")
     serve.add_argument("--trace-file", help="append spans to this file as JSON lines")
     serve.set_defaults(run=_serve)
     check = commands.add_parser("check", parents=[shared], help="check the configuration and exit 0 or 2")
-    check.add_argument("--config")
+    _add_config(check)
     check.set_defaults(run=_check)
 
-    keys = commands.add_parser("keys", help="virtual keys").add_subparsers(required=True, metavar="ACTION")
-    create = _add(keys, shared, "keys.create", "tenant", "budget_usd", "budget_window", "name", "expires_in_s")
-    create.add_argument("--tenant", required=True, help="made if it is not there")
+    keys = commands.add_parser("keys", help="create, list, show, rotate, block, unblock, delete virtual keys")
+    actions = keys.add_subparsers(required=True, metavar="ACTION")
+    takes = ("tenant", "budget_usd", "budget_window", "name", "expires_in_s")
+    create = _add(actions, shared, "keys.create", "make a key; the only time that it is shown", *takes)
+    create.add_argument("--tenant", required=True, help="made if it is not there: every model, no budget of its own")
     create.add_argument("--budget-usd", help="the most it may spend per window; default: no limit of its own")
-    create.add_argument("--budget-window", choices=["total", "day", "week", "month"])
-    create.add_argument("--name")
-    create.add_argument("--expires-in-s", type=int)
-    _add(keys, shared, "keys.list")
-    for action in ("show", "rotate", "block", "unblock", "delete"):
-        _add(keys, shared, f"keys.{action}", "id").add_argument("id", metavar="ID")
+    create.add_argument("--budget-window", choices=["total", "day", "week", "month"], help="UTC; default: total")
+    create.add_argument("--name", help="a word for people")
+    create.add_argument("--expires-in-s", type=int, help="seconds; default: never")
+    _add(actions, shared, "keys.list", "every key with its budget")
+    for action, words in {
+        "show": "one key with its budget",
+        "rotate": "give it a new secret; the old one stops working at once, id and budget stay",
+        "block": "refuse it from the next request on",
+        "unblock": "serve it again",
+        "delete": "take it away for good; its rows stay",
+    }.items():
+        _add(actions, shared, f"keys.{action}", words, "id").add_argument("id", metavar="ID", help="its public id")
 
-    ledger = commands.add_parser("ledger", help="the book").add_subparsers(required=True, metavar="ACTION")
-    _add(ledger, shared, "ledger.verify")
-    _add(ledger, shared, "ledger.holds")
-    rows = _add(ledger, shared, "ledger.rows", "key", "limit")
+    ledger = commands.add_parser("ledger", help="verify the book; its rows and holds; settle or void a hold")
+    actions = ledger.add_subparsers(required=True, metavar="ACTION")
+    _add(actions, shared, "ledger.verify", "recompute every balance from the holds; exit 1 if they differ")
+    _add(actions, shared, "ledger.holds", "holds that are open or unresolved")
+    rows = _add(actions, shared, "ledger.rows", "one row per request, oldest first", "key", "limit")
     rows.add_argument("--key", metavar="ID", help="rows of this key only")
-    rows.add_argument("--limit", type=int, help="the newest so many")
-    settle = _add(ledger, shared, "ledger.settle", "hold", "usd")
-    settle.add_argument("hold", type=int, metavar="HOLD")
+    rows.add_argument("--limit", type=int, help="the newest so many; default: 10,000")
+    settle = _add(actions, shared, "ledger.settle", "book what an open or unresolved hold has cost", "hold", "usd")
+    settle.add_argument("hold", type=int, metavar="HOLD", help="its id, see ledger holds")
     settle.add_argument("--usd", required=True, help="what the call cost")
-    _add(ledger, shared, "ledger.void", "hold").add_argument("hold", type=int, metavar="HOLD")
-    _add(commands, shared, "usage")
+    void = _add(actions, shared, "ledger.void", "give an open or unresolved hold back", "hold")
+    void.add_argument("hold", type=int, metavar="HOLD", help="its id, see ledger holds")
+    _add(commands, shared, "usage", "requests, tokens and cost per tenant, key and alias")
     return parser
 
 
-def _add(actions: Any, shared: argparse.ArgumentParser, command: str, *takes: str) -> argparse.ArgumentParser:
+def _add_config(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--config", help="default: $GATEWAY_CONFIG, else gateway.toml if it is there, else a demo")
+
+
+def _add(
+    actions: Any, shared: argparse.ArgumentParser, command: str, words: str, *takes: str
+) -> argparse.ArgumentParser:
     """A parser for one of gateway.commands; `takes` are the arguments that it is given."""
-    parser: argparse.ArgumentParser = actions.add_parser(command.rpartition(".")[2], parents=[shared])
+    name = command.rpartition(".")[2]
+    parser: argparse.ArgumentParser = actions.add_parser(name, parents=[shared], help=words, description=words)
     parser.set_defaults(run=_command, command_name=command, takes=takes)
     return parser

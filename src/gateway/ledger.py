@@ -566,9 +566,12 @@ def _row_of_the_dead(hold: Sequence[Any], now_ms: int) -> RequestRow:
 def _exceeded(scope: Scope, kind: Window, number: int, limit: int, gone: int, amount: int) -> BudgetExceeded:
     end = window_end(kind, number)
     resets = f"It resets at {end.isoformat().replace('+00:00', 'Z')}." if end else "It does not reset."
+    if scope is Scope.GLOBAL:
+        return BudgetExceeded(f"The budget of the whole gateway has too little left for this request. {resets}")
     return BudgetExceeded(
-        f"The {scope} budget of {format_usd(limit)} USD ({kind}) is used up: {format_usd(gone)} USD are spent or "
-        f"unresolved and this request could cost up to {format_usd(amount)} USD. {resets}"
+        f"The {scope} budget of {format_usd(limit)} USD ({kind}) has too little left for this request: "
+        f"{format_usd(gone)} USD are spent or unresolved, and it could cost up to {format_usd(amount)} USD; a smaller "
+        f"output cap lowers that. {resets}"
     )
 
 

@@ -126,6 +126,7 @@ class Process:
             server = self._listen(api)
             stack.callback(server.close)
             self._catch_signals()
+            delete_demo_keys(books)
             server.start()
             host, port = server.server_address[:2]
             self._data_dir.publish(Control(str(host), int(port), os.getpid(), secret))
@@ -247,7 +248,6 @@ class Process:
 
     def _greet(self, books: Books, host: str, port: int) -> None:
         url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-        delete_demo_keys(books)
         lines = [f"listening on {url}"]
         if self._demo:
             upstream = next(iter(self._config.providers.values())).base_url

@@ -29,6 +29,9 @@ from gateway.store import Durability, Record, Result, Transaction, Value, Work
 
 T = TypeVar("T")
 
+PAGE_BYTES = 2048
+"""A commit writes whole pages, about six per request; at SQLite's own 4096 it costs nearly twice as much (D-024)."""
+
 BATCH = 128
 """Requests per commit: one commit of this many is far below a millisecond of work, so nobody waits long for it."""
 
@@ -76,6 +79,7 @@ def _create(path: Path) -> None:
     draft = path.with_name(path.name + ".new")
     draft.unlink(missing_ok=True)
     with contextlib.closing(_open(draft)) as connection:
+        connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
         connection.execute("PRAGMA journal_mode = MEMORY").fetchall()
         migrate(connection)
     draft.rename(path)

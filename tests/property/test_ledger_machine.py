@@ -336,7 +336,7 @@ _settings = settings(
     suppress_health_check=list(HealthCheck),
 )
 _until_caught = settings(_settings, max_examples=400, phases=[Phase.generate])
-"""The rarest twin needed 70 examples; the first failure ends the search."""
+"""The rarest twin needs some fifty examples, rarely more than a hundred; the first failure ends the search."""
 
 
 class LedgerMachineTest(unittest.TestCase):

@@ -12,7 +12,7 @@ from gateway import audit
 from gateway.admission import Admission
 from gateway.app import Books, build_gateway, open_books
 from gateway.clock import Clock, FakeClock, RealClock
-from gateway.config import Config, load
+from gateway.config import Config, Deployment, load
 from gateway.data_dir import DataDir
 from gateway.dispatch import Dispatcher
 from gateway.engines.sim import Scheduler, SimCaller, SimStore, Task
@@ -193,7 +193,12 @@ class _NoEngine:
 
 def metered_nanousd(config: Config, upstream: FakeProvider) -> int:
     """The cost of everything a fake upstream bills, at the price of the first deployment."""
-    price = next(iter(config.deployments.values())).prices.at(1 << 50)
+    return metered_nanousd_at(next(iter(config.deployments.values())), upstream)
+
+
+def metered_nanousd_at(deployment: Deployment, upstream: FakeProvider) -> int:
+    """The cost of everything a fake upstream bills, at the price of `deployment`."""
+    price = deployment.prices.at(1 << 50)
     assert price is not None
     return sum(price.price.cost_nanousd(call.billed) for call in upstream.calls if call.billed is not None)
 

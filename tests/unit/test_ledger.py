@@ -122,9 +122,13 @@ class RefusalTest(LedgerCase):
         """The narrowest, if there are several."""
         self.assertIn("The key budget of 1 USD (total)", self.refused(2 * USD, USD, 3 * USD, 3 * USD))
         self.assertIn("The tenant budget of 1 USD (total)", self.refused(2 * USD, 3 * USD, USD, 3 * USD))
-        self.assertIn("The global budget of 1 USD (total)", self.refused(2 * USD, None, None, USD))
+        self.assertIn("The budget of the whole gateway", self.refused(2 * USD, None, None, USD))
         self.assertIn("The key budget", self.refused(2 * USD, USD, USD, USD))
         self.assertIn("The tenant budget", self.refused(2 * USD, None, USD, USD))
+
+    def test_what_others_have_spent_is_not_said(self) -> None:
+        """The gateway's own budget is the sum of all tenants."""
+        self.assertNotRegex(self.refused(2 * USD, None, None, USD), r"\d")
 
     def test_it_says_when_the_budget_resets(self) -> None:
         """The end of the window, in UTC; the clock of the test stands at the beginning of Thursday 2026-01-01."""
