@@ -213,7 +213,9 @@ def main() -> None:
     """Measure both durabilities and print, and perhaps write, the figures."""
     parser = argparse.ArgumentParser(prog="bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="short runs, for a look")
-    parser.add_argument("--readme", action="store_true", help="commit the figures to bench/results and the README")
+    parser.add_argument(
+        "--readme", action="store_true", help="write the figures to bench/results, the README and the notes"
+    )
     arguments = parser.parse_args()
     seconds, repetitions = (1.0, 1) if arguments.quick else (3.0, 5)
     with tempfile.TemporaryDirectory() as name:
@@ -233,8 +235,9 @@ def main() -> None:
     if arguments.readme:
         report.RESULTS.parent.mkdir(exist_ok=True)
         report.RESULTS.write_text(text + "\n")
-        readme = HERE.parent / "README.md"
-        readme.write_text(report.render(readme.read_text(encoding="utf-8"), figures), encoding="utf-8")
+        for name, render in (("README.md", report.render), ("DESIGN_NOTES.md", report.render_notes)):
+            document = HERE.parent / name
+            document.write_text(render(document.read_text(encoding="utf-8"), figures), encoding="utf-8")
 
 
 if __name__ == "__main__":

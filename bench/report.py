@@ -81,11 +81,34 @@ def table(figures: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def first_figures(figures: Mapping[str, Any]) -> str:
+    """Both durabilities side by side."""
+    rows = {
+        "added p50, us": "added_p50_us",
+        "added p99, us": "added_p99_us",
+        "CPU per request, us": "cpu_us_per_request",
+        "added time to a stream's first byte, us": "stream_added_ttfb_p50_us",
+        "requests/s with 32 callers": "c32_requests_per_s",
+        "CPU per request with 32 callers, us": "c32_cpu_us_per_request",
+    }
+    normal, full = figures["normal"], figures["full"]
+    lines = ["| | `normal` | `full` |", "|---|---|---|"]
+    lines += [f"| {what} | {normal[name]:g} | {full[name]:g} |" for what, name in rows.items()]
+    return "\n".join(lines)
+
+
 def render(readme: str, figures: Mapping[str, Any]) -> str:
     """`readme` with the text between its markers replaced by what the figures say."""
-    for name, text in {"failing": failing(figures), "figures": table(figures)}.items():
-        begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
-        before, _, rest = readme.partition(begin)
-        _, _, after = rest.partition(end)
-        readme = f"{before}{begin}\n{text}\n{end}{after}"
-    return readme
+    return _between(_between(readme, "failing", failing(figures)), "figures", table(figures))
+
+
+def render_notes(notes: str, figures: Mapping[str, Any]) -> str:
+    """The design notes likewise."""
+    return _between(notes, "first", first_figures(figures))
+
+
+def _between(document: str, marker: str, text: str) -> str:
+    begin, end = f"<!-- {marker} -->", f"<!-- /{marker} -->"
+    before, _, rest = document.partition(begin)
+    _, _, after = rest.partition(end)
+    return f"{before}{begin}\n{text}\n{end}{after}"

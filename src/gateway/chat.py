@@ -42,7 +42,6 @@ class ChatRequest:
     cap: int | None
     choices: int
     wants_usage: bool
-    has_tools: bool
     options: Options
 
 
@@ -53,6 +52,7 @@ def parse_chat(raw: bytes, options: Options) -> ChatRequest:
     except StrictJsonError as error:
         raise InvalidRequest(f"Invalid request body: {error}.", param=error.param or "body") from error
     model = _model(body)
+    _check_tools(body)
     messages = body.get("messages")
     if type(messages) is not list or not messages:
         raise InvalidRequest("`messages` must be a non-empty array of messages.", param="messages")
@@ -67,7 +67,6 @@ def parse_chat(raw: bytes, options: Options) -> ChatRequest:
         cap=_cap(body),
         choices=max(_count(body, "n", MAX_CHOICES) or 1, _count(body, "best_of", MAX_CHOICES) or 1),
         wants_usage=stream and _wants_usage(body),
-        has_tools=_has_tools(body),
         options=_options(body, options),
     )
 
@@ -111,12 +110,10 @@ def _wants_usage(body: Mapping[str, Any]) -> bool:
     return _boolean(options, "include_usage")
 
 
-def _has_tools(body: Mapping[str, Any]) -> bool:
-    given = {name: body.get(name) for name in ("tools", "functions")}
-    for name, value in given.items():
-        if value is not None and type(value) is not list:
+def _check_tools(body: Mapping[str, Any]) -> None:
+    for name in ("tools", "functions"):
+        if type(body.get(name)) not in (list, type(None)):
             raise InvalidRequest(f"`{name}` must be an array.", param=name)
-    return any(given.values())
 
 
 def _refuse_unpriced(body: Mapping[str, Any]) -> None:

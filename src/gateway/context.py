@@ -67,7 +67,10 @@ class Principal:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a client tells the gateway in headers; the body may say the same (SPEC'd names), and the body wins."""
+    """What a client tells the gateway itself, in headers or in the body.
+
+    The body's tags and version win; either place may ask for privacy or to leave the caches alone.
+    """
 
     tags: tuple[str, ...] = ()
     private: bool = False

@@ -12,7 +12,7 @@
     ├── InternalError               500
     ├── UpstreamError               502  the last upstream's answer was unusable
     ├── AllProvidersFailed          503
-    ├── Overloaded, DrainingError   503
+    ├── DrainingError               503
     ├── StoreUnavailable            503  the ledger cannot commit, so nothing is sent
     └── UpstreamTimeout             504
     ClientGone                      the client left; nobody is there to be told
@@ -121,13 +121,6 @@ class AllProvidersFailed(GatewayError):
 
     def __init__(self, message: str, *, retry_after_s: float = 1) -> None:
         super().__init__(message, retry_after_s=retry_after_s)
-
-
-class Overloaded(GatewayError):
-    status, code = 503, "overloaded"
-
-    def __init__(self) -> None:
-        super().__init__("The gateway is at its limit of requests in flight.", retry_after_s=1)
 
 
 class DrainingError(GatewayError):

@@ -183,6 +183,7 @@ class Gateway:
         request = parse_chat(context.raw, context.options)
         context.streams, context.tags = request.stream, request.options.tags
         admitted = self._admission.admit(context.principal, request, context.facts)
+        span.set("route", admitted.plan.reason)
         try:
             attempt = await self._reserve(context, request, admitted.plan, settlement)
         except GatewayError:

@@ -393,9 +393,8 @@ class Ledger:
         )
         if not records:
             return None
-        limit, kind, number, *amounts = records[0]
+        limit_nanousd, kind, number, *amounts = records[0]
         window = Window(kind)
-        limit_nanousd = None if limit is None else limit
         if window_number(window, self._clock.wall_ms()) > number:
             return LevelState(limit_nanousd, window)
         return LevelState(limit_nanousd, window, *amounts)

@@ -141,15 +141,13 @@ class Exchange:
     connection goes on only if the request body was read before the answer began.
 
     head    the request head
-    peer    the client's address, without the port
     cancel  a llmkit.types.Cancel that fires when the client leaves, or when the drain's deadline has passed
     """
 
-    __slots__ = ("_body", "_chunked", "_connection", "_held", "_keep", "_stage", "cancel", "head", "peer")
+    __slots__ = ("_body", "_chunked", "_connection", "_held", "_keep", "_stage", "cancel", "head")
 
     def __init__(self, connection: "_Connection", head: RequestHead) -> None:
         self.head = head
-        self.peer: str = connection.client_address[0]
         self.cancel = connection.watch
         self._connection = connection
         self._body = b"" if isinstance(head.body, NoBody) else None
@@ -514,7 +512,7 @@ class FrontServer(ThreadingHTTPServer):
         self._acceptor.start()
 
     def drain(self, stop_now: threading.Event) -> int:
-        """Stop as SPEC'd for SIGTERM and return how many exchanges were left behind.
+        """Stop gently and return how many exchanges were left behind.
 
         Announces for announce_s, then finishes what is in flight within drain_s, then closes everything. `stop_now`
         cuts every wait short. Blocks; call it on no thread of this server.

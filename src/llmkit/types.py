@@ -4,12 +4,8 @@ Rules. Usage is what a provider reported or what was estimated, by token class, 
 cached and cache-write tokens are part of the prompt, reasoning tokens are part of the completion.
 """
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
-
-Wait = Callable[[float], Awaitable[None]]
-"""Waits for so many seconds, >= 0; may raise when the work is no longer wanted."""
 
 
 @dataclass(frozen=True, slots=True)

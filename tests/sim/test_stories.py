@@ -781,6 +781,7 @@ class SpanTest(Stories):
                 "tenant": "acme",
                 "key_id": self.world.keys.authenticate(self.raw_key).id,
                 "alias": "mini",
+                "route": "named",
                 "stream": True,
                 "exit": "routed",
                 "cache": "bypass",

@@ -223,12 +223,6 @@ class RequestTest(FrontCase):
         client.send(post(b"ab") + GET)
         self.assertEqual([client.answer().body, client.answer().body], [b"abab", b""])
 
-    def test_the_peer_is_known(self) -> None:
-        """By its address alone."""
-        client = self.connect(self.serve(lambda exchange: exchange.respond(200, TEXT, exchange.peer.encode())))
-        client.send(GET)
-        self.assertEqual(client.answer().body, b"127.0.0.1")
-
     def test_a_cut_head_is_never_handed_on(self) -> None:
         """Half a head and a FIN: the connection closes without an answer."""
         called: list[Exchange] = []

@@ -121,7 +121,7 @@ class AcceptedTest(unittest.TestCase):
         """Model and messages are all that is needed."""
         request = parsed()
         self.assertEqual((request.model, request.stream, request.cap, request.choices), ("mini", False, None, 1))
-        self.assertEqual((request.wants_usage, request.has_tools, request.options), (False, False, Options()))
+        self.assertEqual((request.wants_usage, request.options), (False, Options()))
 
     def test_null_means_absent(self) -> None:
         """In every optional field that the gateway reads."""
@@ -138,7 +138,7 @@ class AcceptedTest(unittest.TestCase):
         names += ["service_tier", "audio", "modalities", "web_search_options", "prediction", "temperature"]
         names += ["tags", "private", "prompt_version", "cache"]
         request = parsed(**dict.fromkeys(names))
-        self.assertEqual((request.stream, request.cap, request.choices, request.has_tools), (False, None, 1, False))
+        self.assertEqual((request.stream, request.cap, request.choices), (False, None, 1))
         self.assertEqual(request.options, Options())
         self.assertIsNone(request.body["n"])
 
@@ -164,11 +164,10 @@ class AcceptedTest(unittest.TestCase):
             with self.subTest(fields):
                 self.assertFalse(parsed(**fields).wants_usage)
 
-    def test_tools_are_seen_under_both_names(self) -> None:
-        """An empty array is none."""
-        self.assertTrue(parsed(tools=[{"type": "function"}]).has_tools)
-        self.assertTrue(parsed(functions=[{"name": "f"}]).has_tools)
-        self.assertFalse(parsed(tools=[], functions=None).has_tools)
+    def test_tools_may_be_absent_null_or_empty(self) -> None:
+        """Under both names."""
+        for tools, functions in (([{"type": "function"}], None), (None, [{"name": "f"}]), ([], None)):
+            self.assertEqual(parsed(tools=tools, functions=functions).model, "mini")
 
     def test_standard_priced_fields_pass(self) -> None:
         """The tiers that cost what is configured, and text."""
