@@ -5,10 +5,10 @@ The names below are what a user of the library needs; everything else is interna
 
 from gateway.clock import FakeClock, RealClock
 from gateway.errors import GatewayError
+from gateway.fake_provider import FakeProvider
 from gateway.gateway import Gateway
 from gateway.keys import hash_key
 from gateway.ledger import Ledger
-from gateway.providers import FakeProvider
 from gateway.router import route
 from llmkit.errors import ProviderError
 

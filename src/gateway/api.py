@@ -1,4 +1,4 @@
-"""HTTP to domain and back: routes, keys out of headers, facts into headers, errors into bodies.
+"""HTTP to domain and back: routes, and errors into answers; what headers say is in headers.py.
 
     POST /v1/chat/completions      a virtual key, as for everything below /v1, known or not
     GET  /v1/models, /v1/models/*
@@ -16,24 +16,22 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 from urllib.parse import unquote
 
-from gateway.chat import check_tags
 from gateway.clock import Clock
 from gateway.commands import CommandError, Commands
-from gateway.context import Facts, Options, Principal
+from gateway.context import Facts, Principal
 from gateway.errors import (
     DrainingError,
     GatewayError,
-    InvalidApiKey,
     InvalidRequest,
     MethodNotAllowed,
     ModelNotFound,
     UnknownUrl,
 )
 from gateway.gateway import Gateway
+from gateway.headers import Headers, bearer, fact_headers, key_of, options_of, request_id
 from gateway.http_head import HttpRefusal, NoBody, RequestHead
 from gateway.rows import Exit
 from gateway.server import Exchange
-from llmkit.money import format_usd
 from llmkit.openai import error_payload
 from llmkit.sse import frame
 from llmkit.types import Cancel
@@ -46,7 +44,6 @@ HEALTH_PATHS = {
     "/readyz": "ready",
     "/health/readiness": "ready",
 }
-MAX_TIMEOUT_S = 86_400.0
 LONG_WAIT_S = 120
 """Client libraries sleep through any Retry-After; beyond this they are told not to retry."""
 
@@ -59,7 +56,6 @@ _STREAM = (
 _CREATED = 0
 """When a model was made: unknown here, and clients want an integer."""
 
-Headers = list[tuple[str, str]]
 T = TypeVar("T")
 
 
@@ -182,7 +178,7 @@ class Api:
         return _respond_json(exchange, 200 if health.ready else 503, body, facts)
 
     def _is_operator(self, head: RequestHead) -> bool:
-        secret = _bearer(head.get("authorization") or "") or ""
+        secret = bearer(head.get("authorization") or "") or ""
         return hmac.compare_digest(secret.encode(), self._control_secret.encode())
 
     def _control(self, exchange: Exchange, facts: Facts) -> None:
@@ -227,41 +223,6 @@ class _HttpCaller:
         self._effects.pause(seconds, self._exchange.cancel)
 
 
-# --- what a client says in headers --------------------------------------------------------------------------------
-
-
-def key_of(head: RequestHead) -> str | None:
-    """The virtual key of a request; None if there is none. Raises InvalidApiKey for two that differ."""
-    given = {value for name in ("x-api-key", "api-key") for value in head.get_all(name) if value}
-    for value in head.get_all("authorization"):
-        given.add(_bearer(value) or "")
-    if len(given) > 1:
-        raise InvalidApiKey
-    return next(iter(given), None)
-
-
-def _bearer(value: str) -> str | None:
-    scheme, _, credential = value.strip().partition(" ")
-    return credential.strip() if scheme.lower() == "bearer" else None
-
-
-def options_of(head: RequestHead) -> Options:
-    """The gateway's own inputs in headers. Raises InvalidRequest naming the header."""
-    cache = {part.strip().lower() for value in head.get_all("cache-control") for part in value.split(",")}
-    tags = head.get("x-gateway-tags")
-    version = head.get("x-gateway-prompt-version")
-    if version is not None and len(version) > 128:
-        raise InvalidRequest("`x-gateway-prompt-version` is too long.", param="x-gateway-prompt-version")
-    return Options(
-        tags=check_tags([tag.strip() for tag in tags.split(",") if tag.strip()], "x-gateway-tags") if tags else (),
-        private=_flag(head, "x-gateway-private"),
-        prompt_version=version,
-        no_cache="no-cache" in cache,
-        no_store="no-store" in cache,
-        timeout_s=_timeout(head.get("x-gateway-timeout-s")),
-    )
-
-
 def _body_of(exchange: Exchange) -> bytes:
     """The body of a request that must have one. Raises InvalidRequest as HTTP refuses it, ClientGone, Draining."""
     if isinstance(exchange.head.body, NoBody):
@@ -272,71 +233,6 @@ def _body_of(exchange: Exchange) -> bytes:
         return exchange.read_body()
     except HttpRefusal as refusal:
         raise InvalidRequest(refusal.message, status=refusal.status, code=refusal.code) from refusal
-
-
-def _flag(head: RequestHead, name: str) -> bool:
-    value = (head.get(name) or "false").lower()
-    if value not in ("true", "false", "1", "0"):
-        raise InvalidRequest(f"`{name}` must be true or false.", param=name)
-    return value in ("true", "1")
-
-
-def _timeout(value: str | None) -> float | None:
-    if value is None:
-        return None
-    try:
-        seconds = float(value)
-    except ValueError:
-        seconds = math.nan
-    if not 0 < seconds <= MAX_TIMEOUT_S:
-        raise InvalidRequest("`x-gateway-timeout-s` must be a number of seconds above 0.", param="x-gateway-timeout-s")
-    return seconds
-
-
-# --- what a client is told ----------------------------------------------------------------------------------------
-
-
-def fact_headers(facts: Facts, now_s: float) -> Headers:
-    """What is known of the request at monotonic `now_s`."""
-    headers = [
-        _request_id(facts),
-        ("x-gateway-exit", facts.exit or ""),
-        ("x-gateway-cache", facts.cache),
-        ("x-gateway-attempts", str(facts.attempts)),
-    ]
-    if facts.deployment is not None:
-        headers.append(("x-gateway-deployment", facts.deployment))
-        headers.append(("x-gateway-provider", facts.provider or ""))
-        headers.append(("x-gateway-tier", facts.tier or ""))
-    if facts.hops:
-        headers.append(("x-gateway-route", ", ".join(facts.hops)))
-    if facts.cost_nanousd is not None:
-        headers.append(("x-gateway-cost-usd", format_usd(facts.cost_nanousd)))
-    if facts.started_s is not None:
-        overhead_s = max(now_s - facts.started_s - facts.upstream_s, 0)
-        headers.append(("x-gateway-overhead-ms", f"{overhead_s * 1000:.3f}"))
-    if facts.rate is not None:
-        headers.append(("x-ratelimit-limit-requests", str(facts.rate.limit)))
-        headers.append(("x-ratelimit-remaining-requests", str(facts.rate.remaining)))
-        headers.append(("x-ratelimit-reset-requests", go_duration(facts.rate.reset_s)))
-    return headers
-
-
-def _request_id(facts: Facts) -> tuple[str, str]:
-    return ("x-request-id", facts.request_id)
-
-
-def go_duration(seconds: float) -> str:
-    """A duration as OpenAI writes it: `120ms`, `8.64s`, `6m0s`, `1h2m3s`."""
-    milliseconds = math.ceil(seconds * 1000)
-    if milliseconds < 1000:
-        return f"{milliseconds}ms"
-    minutes, rest_ms = divmod(milliseconds, 60_000)
-    hours, minutes = divmod(minutes, 60)
-    tail = f"{rest_ms / 1000:g}s"
-    if hours:
-        return f"{hours}h{minutes}m{tail}"
-    return f"{minutes}m{tail}" if minutes else tail
 
 
 def _error_headers(error: GatewayError) -> Headers:
@@ -369,7 +265,7 @@ def _allow(head: RequestHead, *methods: str) -> None:
 
 
 def _respond_json(exchange: Exchange, status: int, value: Any, facts: Facts) -> None:
-    exchange.respond(status, [_JSON, _request_id(facts)], json.dumps(value, separators=(",", ":")).encode())
+    exchange.respond(status, [_JSON, request_id(facts)], json.dumps(value, separators=(",", ":")).encode())
 
 
 if __name__ == "__main__":

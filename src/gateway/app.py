@@ -14,18 +14,20 @@ from gateway.admission import Admission
 from gateway.clock import Clock, RealClock
 from gateway.commands import Commands
 from gateway.config import Config, ProviderConfig, TenantConfig
-from gateway.data_dir import DataDir
+from gateway.data_dir import DataDir, machine_boot_id
 from gateway.dispatch import Dispatcher
 from gateway.drive import drive
 from gateway.engines.threads import ThreadsEngine
 from gateway.errors import StoreUnavailable
+from gateway.fake_provider import FakeProvider
 from gateway.gateway import Gateway
 from gateway.keys import KeyRing
 from gateway.ledger import Ledger, LevelLimit, OnCrash, Policy, Scope
 from gateway.oplog import OpLog
-from gateway.providers import FakeProvider, LiveProvider, Provider
+from gateway.providers import LiveProvider, Provider
 from gateway.router import Catalog
-from gateway.sqlite_store import SqliteStore, StoreRefused, machine_boot_id
+from gateway.sqlite_file import StoreRefused
+from gateway.sqlite_store import SqliteStore
 from gateway.store import Durability
 from gateway.types import Window
 from llmkit.client import OpenAICompatClient

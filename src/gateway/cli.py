@@ -20,7 +20,7 @@ from gateway.config import ConfigError
 from gateway.data_dir import Control, DataDir, DataDirInUse, read_control
 from gateway.errors import StoreUnavailable
 from gateway.serve import Process, find_config, load_config
-from gateway.sqlite_store import StoreRefused
+from gateway.sqlite_file import StoreRefused
 from llmkit.money import format_usd
 
 _OWNER_WAIT_S = 5.0

@@ -73,3 +73,11 @@ def read_control(path: Path) -> Control | None:
         return Control(**json.loads((path / "control").read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         return None
+
+
+def machine_boot_id() -> str:
+    """The kernel's id of this boot of the machine; empty where there is none."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""

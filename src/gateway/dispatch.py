@@ -11,8 +11,8 @@ from gateway.clock import Clock
 from gateway.config import Deployment, ProviderConfig
 from gateway.context import RequestContext
 from gateway.errors import AllProvidersFailed, ClientGone, Draining, InvalidRequest
+from gateway.evidence import Evidence, Reach
 from gateway.providers import Provider, ProviderAnswer, UpstreamCall
-from gateway.settlement import Evidence, Reach
 from gateway.verdict import judge
 from llmkit.errors import ProviderError
 from llmkit.openai import to_wire

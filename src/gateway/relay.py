@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from gateway.clock import Clock
 from gateway.context import Answer, RequestContext
 from gateway.errors import ClientGone, Draining, GatewayError, UpstreamError
+from gateway.evidence import Evidence, Reach, least_tokens
 from gateway.providers import ProviderAnswer
 from gateway.rows import Exit
-from gateway.settlement import Ending, Evidence, Reach, Settlement, least_tokens
+from gateway.settlement import Ending, Settlement
 from gateway.verdict import judge
 from llmkit.errors import ProviderError
 from llmkit.money import format_usd

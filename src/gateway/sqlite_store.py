@@ -13,7 +13,6 @@ connection belongs to the leader. `_queue` is a deque touched by its atomic ends
 """
 
 import contextlib
-import os
 import queue
 import sqlite3
 import threading
@@ -24,19 +23,13 @@ from typing import Any, Generic, TypeVar
 
 from gateway.drive import drive
 from gateway.errors import StoreUnavailable
-from gateway.migrations import APPLICATION_ID, MIGRATIONS
+from gateway.sqlite_file import connect, connect_writer
 from gateway.store import Durability, Record, Result, Transaction, Value, Work
 
 T = TypeVar("T")
 
-PAGE_BYTES = 2048
-"""A commit writes whole pages, about six per request; at SQLite's own 4096 it costs nearly twice as much (D-024)."""
-
 BATCH = 128
 """Requests per commit: one commit of this many is far below a millisecond of work, so nobody waits long for it."""
-
-BUSY_TIMEOUT_S = 2.0
-"""How long a foreign lock on the file is waited for before a request is refused with 503."""
 
 FLUSH_AFTER_S = 0.01
 """Queued work waits this long for a request's commit to carry it before it gets one of its own."""
@@ -52,85 +45,6 @@ _FAULTS_OF_WORK = frozenset(
     (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_TOOBIG)
 )
 """Errors of a statement, which come again however healthy the disk is. All others are the storage's."""
-
-
-class StoreRefused(Exception):
-    """The database file cannot be used: the reason is a sentence for the operator."""
-
-
-def connect_writer(path: Path, durability: Durability) -> sqlite3.Connection:
-    """Open, check and migrate the ledger at `path`, creating it if there is no such file.
-
-    Raises StoreRefused for a file that is not a ledger, is damaged, cannot be written or is newer than this program;
-    it was not changed then.
-    """
-    try:
-        if not path.exists():
-            _create(path)
-        return _connect(path, durability)
-    except sqlite3.Error as error:
-        raise StoreRefused(f"{path} cannot be used: {error}") from error
-
-
-def _create(path: Path) -> None:
-    """Make an empty ledger, whole or not at all: a process that dies on the way leaves only a draft behind."""
-    if path.with_name(path.name + "-wal").exists():
-        raise StoreRefused(f"{path} is gone but its write-ahead log is there: restore it or move the log away")
-    draft = path.with_name(path.name + ".new")
-    draft.unlink(missing_ok=True)
-    with contextlib.closing(_open(draft)) as connection:
-        connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
-        connection.execute("PRAGMA journal_mode = MEMORY").fetchall()
-        migrate(connection)
-    draft.rename(path)
-
-
-def _connect(path: Path, durability: Durability) -> sqlite3.Connection:
-    if path.stat().st_size == 0:
-        raise StoreRefused(f"{path} is empty: a ledger is never that; restore it or move it away")
-    if not os.access(path, os.W_OK):
-        raise StoreRefused(f"{path} cannot be written by this user")
-    connection = _open(path)
-    try:
-        _check_identity(connection, path)
-        connection.execute("PRAGMA journal_mode = WAL").fetchall()
-        connection.execute(f"PRAGMA synchronous = {'FULL' if durability is Durability.FULL else 'NORMAL'}")
-        connection.execute("PRAGMA foreign_keys = ON")
-        migrate(connection)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def _check_identity(connection: sqlite3.Connection, path: Path) -> None:
-    """Raise StoreRefused unless the database is a ledger that this program knows. Changes nothing."""
-    if _pragma(connection, "application_id") != APPLICATION_ID:
-        raise StoreRefused(f"{path} belongs to another program")
-    version = _pragma(connection, "user_version")
-    if version > len(MIGRATIONS):
-        raise StoreRefused(f"{path} has schema {version}, this program knows {len(MIGRATIONS)}: use a newer one")
-
-
-def migrate(connection: sqlite3.Connection) -> None:
-    """Bring the schema to this program's version, one transaction per step."""
-    for step in range(_pragma(connection, "user_version"), len(MIGRATIONS)):
-        connection.execute("BEGIN IMMEDIATE")
-        for statement in MIGRATIONS[step]:
-            connection.execute(statement)
-        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        connection.execute(f"PRAGMA user_version = {step + 1}")
-        connection.execute("COMMIT")
-
-
-def _pragma(connection: sqlite3.Connection, name: str) -> int:
-    return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
-
-
-def _open(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(
-        path, isolation_level=None, check_same_thread=False, timeout=BUSY_TIMEOUT_S, cached_statements=256
-    )
 
 
 class _SqliteTransaction:
@@ -169,7 +83,7 @@ class SqliteStore:
         on_error: Callable[[BaseException], None] = lambda error: None,
     ) -> None:
         self._writer = connect_writer(path, durability)
-        self._reader = _open(path)
+        self._reader = connect(path)
         self._reader.execute("PRAGMA query_only = ON")
         self._transaction: Transaction = _SqliteTransaction(self._writer)
         self._on_error = on_error
@@ -370,11 +284,3 @@ async def _started(work: Work[T], transaction: Transaction) -> T:
 
 async def _nothing(transaction: Transaction) -> None:
     """Work of a commit that only carries what is queued."""
-
-
-def machine_boot_id() -> str:
-    """The kernel's id of this boot of the machine; empty where there is none."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""

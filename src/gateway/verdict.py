@@ -18,7 +18,7 @@ import re
 from dataclasses import dataclass
 
 from gateway.errors import AllProvidersFailed, GatewayError, InvalidRequest, RateLimited, UpstreamError, UpstreamTimeout
-from gateway.settlement import Reach
+from gateway.evidence import Reach
 from llmkit.errors import ProviderError, ProviderErrorKind
 
 _CLIENT_FAULTS = {400: 400, 413: 413, 422: 400}

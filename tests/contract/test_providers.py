@@ -8,7 +8,8 @@ from typing import Any
 
 from gateway.config import ProviderConfig, ScriptEntry, load
 from gateway.drive import drive
-from gateway.providers import FakeProvider, LiveProvider, Provider, ProviderAnswer, UpstreamCall
+from gateway.fake_provider import FakeProvider
+from gateway.providers import LiveProvider, Provider, ProviderAnswer, UpstreamCall
 from gateway.types import Secret
 from llmkit.client import OpenAICompatClient, Timeouts
 from llmkit.errors import ProviderError, ProviderErrorKind

@@ -16,10 +16,11 @@ from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
 
-from gateway import sqlite_store
+from gateway import sqlite_file, sqlite_store
 from gateway.context import Caller
 from gateway.errors import GatewayError
-from gateway.providers import FakeProvider, ProviderAnswer, UpstreamCall
+from gateway.fake_provider import FakeProvider
+from gateway.providers import ProviderAnswer, UpstreamCall
 from gateway.store import Durability
 from tests.support.connections import watched
 from tests.support.world import CONFIG, RealWorld, chat
@@ -170,7 +171,7 @@ def read_only(folder: str) -> str:
             os.chown(entry, 65534, 65534)
         os.setuid(65534)
     try:
-        sqlite_store.connect_writer(path / "ledger.db", Durability.FULL)
-    except sqlite_store.StoreRefused as refused:
+        sqlite_file.connect_writer(path / "ledger.db", Durability.FULL)
+    except sqlite_file.StoreRefused as refused:
         return str(refused)
     return "it was opened"

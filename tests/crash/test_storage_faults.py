@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from gateway import sqlite_store
+from gateway import sqlite_file, sqlite_store
 from gateway.app import open_books
 from gateway.data_dir import DataDir
 from gateway.errors import GatewayError, StoreUnavailable
-from gateway.sqlite_store import StoreRefused, connect_writer
+from gateway.sqlite_file import StoreRefused, connect_writer
 from gateway.store import Durability
 from tests.crash import full_disk
 from tests.support.connections import watched
@@ -104,10 +104,8 @@ class ForeignLockTest(unittest.TestCase):
     """A process that is not ours holds the write lock."""
 
     def setUp(self) -> None:
-        for name, seconds in (("BUSY_TIMEOUT_S", 0.05), ("RETRY_AFTER_S", 0.001)):
-            patch = mock.patch.object(sqlite_store, name, seconds)
-            patch.start()
-            self.addCleanup(patch.stop)
+        self.enterContext(mock.patch.object(sqlite_file, "BUSY_TIMEOUT_S", 0.05))
+        self.enterContext(mock.patch.object(sqlite_store, "RETRY_AFTER_S", 0.001))
         self.at_begin: Callable[[], object] = lambda: None
 
     @contextlib.contextmanager
@@ -133,7 +131,7 @@ class ForeignLockTest(unittest.TestCase):
 
     def test_a_short_lock_is_waited_for(self) -> None:
         """A request that comes while the file is locked is served once it is not."""
-        with mock.patch.object(sqlite_store, "BUSY_TIMEOUT_S", 20.0), self.world("full"):
+        with mock.patch.object(sqlite_file, "BUSY_TIMEOUT_S", 20.0), self.world("full"):
             self.foreigner.lock()
             unlocking = threading.Thread(target=self.foreigner.unlock_after_work)
             self.at_begin = unlocking.start

@@ -14,9 +14,9 @@ from typing import Any
 
 from gateway.config import load
 from gateway.engines.sim import SimCaller
+from gateway.evidence import Evidence, Reach, assess
+from gateway.fake_provider import FakeProvider
 from gateway.ledger import Scope
-from gateway.providers import FakeProvider
-from gateway.settlement import Evidence, Reach, assess
 from llmkit.prices import Price, PriceEntry
 from llmkit.types import Usage
 from tests.support.world import CONFIG, SimWorld, chat, settle_story

@@ -1,7 +1,7 @@
 """Upstreams whose words and deeds differ: the books follow the deeds."""
 
 from gateway.context import Answer
-from gateway.settlement import LONGEST_TOKEN_BYTES
+from gateway.evidence import LONGEST_TOKEN_BYTES
 from llmkit.sse import DONE
 from tests.sim.test_stories import FINISH, INPUT, OUTPUT, RESET, ROLE, At, Stories, chunk, usage, word
 from tests.support.world import chat

@@ -16,7 +16,8 @@ from typing import Any
 from gateway.context import Answer, Caller, Facts, Options
 from gateway.engines.sim import Effect, Kind, SimCaller
 from gateway.errors import ClientGone, Draining, GatewayError, InvalidRequest
-from gateway.providers import FakeProvider, Provider, ProviderAnswer, UpstreamCall
+from gateway.fake_provider import FakeProvider
+from gateway.providers import Provider, ProviderAnswer, UpstreamCall
 from llmkit.errors import ProviderError, ProviderErrorKind
 from tests.support.world import CONFIG, USD, SimWorld, chat, settle_story
 from tracekit.sinks import MemorySink, SpanRecord

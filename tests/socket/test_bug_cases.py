@@ -87,7 +87,7 @@ class LockedLedgerTest(FrontCase):
 
     def test_nothing_is_sent_and_nothing_but_chats_waits(self) -> None:
         """While it lasts: 503 with Retry-After, no upstream call, no 500, and reads are served."""
-        with mock.patch("gateway.sqlite_store.BUSY_TIMEOUT_S", 0.2):
+        with mock.patch("gateway.sqlite_file.BUSY_TIMEOUT_S", 0.2):
             front = self.live(whole(), durability="full")
         with write_lock(front.world.path / "ledger.db"), ThreadPoolExecutor(self.CHATS) as pool:
             refused = pool.map(lambda _: front.chat(), range(self.CHATS))

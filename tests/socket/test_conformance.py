@@ -5,7 +5,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from gateway.api import go_duration
+from gateway.headers import go_duration
 from gateway.server import FrontLimits
 from llmkit.openai import GATEWAY_FIELDS, NEVER_FORWARD
 from tests.support.front import (

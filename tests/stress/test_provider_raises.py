@@ -8,7 +8,8 @@ from typing import Any
 
 from gateway.context import Caller
 from gateway.errors import GatewayError
-from gateway.providers import FakeProvider, ProviderAnswer, UpstreamCall
+from gateway.fake_provider import FakeProvider
+from gateway.providers import ProviderAnswer, UpstreamCall
 from llmkit.money import format_usd
 from tests.support.world import CONFIG, RealWorld, chat
 

@@ -12,7 +12,7 @@ from gateway.clock import FakeClock
 from gateway.engines.sim import SimStore
 from gateway.ledger import Account, Ledger, LevelState, OnCrash, Purpose, Reservation, Scope
 from gateway.rows import Exit, RequestRow
-from gateway.sqlite_store import connect_writer
+from gateway.sqlite_file import connect_writer
 from gateway.store import Durability, Record, Transaction, Value
 from gateway.types import Window
 from tests.support.world import settle_story

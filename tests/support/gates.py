@@ -12,8 +12,9 @@ from unittest import mock
 
 from gateway.context import Caller
 from gateway.errors import GatewayError
+from gateway.fake_provider import FakeProvider
 from gateway.ledger import Ledger
-from gateway.providers import FakeProvider, ProviderAnswer, UpstreamCall
+from gateway.providers import ProviderAnswer, UpstreamCall
 from tests.support.world import CONFIG, RealWorld
 
 PATIENCE_S = 20.0

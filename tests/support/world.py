@@ -16,10 +16,11 @@ from gateway.config import Config, Deployment, load
 from gateway.data_dir import DataDir
 from gateway.dispatch import Dispatcher
 from gateway.engines.sim import Scheduler, SimCaller, SimStore, Task
+from gateway.fake_provider import FakeProvider
 from gateway.gateway import Gateway
 from gateway.keys import KeyRing
 from gateway.ledger import Ledger, LevelState, OnCrash, Scope
-from gateway.providers import FakeProvider, Provider
+from gateway.providers import Provider
 from gateway.router import Catalog
 from gateway.store import Durability
 from gateway.types import Window

@@ -11,9 +11,10 @@ from gateway.context import Caller, Facts, Options, Principal, RequestContext
 from gateway.dispatch import Attempt, Dispatcher, default_cap
 from gateway.drive import drive
 from gateway.errors import AllProvidersFailed, ClientGone, Draining, GatewayError, UpstreamTimeout
+from gateway.evidence import Evidence, Reach
+from gateway.fake_provider import FakeProvider
 from gateway.ledger import Account
-from gateway.providers import FakeProvider, ProviderAnswer, UpstreamCall
-from gateway.settlement import Evidence, Reach
+from gateway.providers import ProviderAnswer, UpstreamCall
 from llmkit.errors import ProviderError, ProviderErrorKind
 from llmkit.tokens import IMAGE_LOW_BOUND
 from llmkit.types import Cancel, Usage

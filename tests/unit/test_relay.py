@@ -9,10 +9,11 @@ from gateway.clock import FakeClock
 from gateway.context import Answer, Facts, Options, Principal, RequestContext
 from gateway.drive import drive
 from gateway.errors import ClientGone, Draining, GatewayError, UpstreamError, UpstreamTimeout
+from gateway.evidence import Evidence, Reach
 from gateway.ledger import Account, Ledger, Reservation
 from gateway.relay import Relay
 from gateway.rows import RequestRow
-from gateway.settlement import Evidence, Reach, Settlement
+from gateway.settlement import Settlement
 from llmkit.errors import ProviderError, ProviderErrorKind
 from llmkit.prices import Price, PriceEntry
 from llmkit.sse import DONE

@@ -8,10 +8,11 @@ from typing import Any
 
 from gateway.config import load
 from gateway.engines.sim import SimCaller
+from gateway.evidence import Evidence, Reach, assess
 from gateway.ledger import Purpose, Reservation
 from gateway.migrations import MAX_NANOUSD
 from gateway.rows import Exit
-from gateway.settlement import Ending, Evidence, Reach, Settlement, assess
+from gateway.settlement import Ending, Settlement
 from llmkit.prices import Price, PriceEntry
 from llmkit.types import Usage
 from tests.support.world import CONFIG, USD, SimWorld, settle_story

@@ -9,9 +9,10 @@ from pathlib import Path
 from unittest import mock
 
 from gateway import sqlite_store
+from gateway.data_dir import machine_boot_id
 from gateway.drive import StorySuspendedError, drive
 from gateway.errors import StoreUnavailable
-from gateway.sqlite_store import SqliteStore, machine_boot_id
+from gateway.sqlite_store import SqliteStore
 from gateway.store import Durability, Transaction, Work
 from tests.support.connections import Fuse, disk_error, watched
 

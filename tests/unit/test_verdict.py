@@ -4,7 +4,7 @@ import unittest
 from typing import Any
 
 from gateway.errors import GatewayError
-from gateway.settlement import Reach
+from gateway.evidence import Reach
 from gateway.verdict import judge, without_secrets
 from llmkit.errors import ProviderError, ProviderErrorKind
 

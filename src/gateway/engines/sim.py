@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from gateway.clock import FakeClock
 from gateway.errors import ClientGone
-from gateway.sqlite_store import connect_writer
+from gateway.sqlite_file import connect_writer
 from gateway.store import Durability, Record, Result, Transaction, Value, Work
 from llmkit.types import Cancel
 

@@ -1,0 +1,114 @@
+"""What HTTP headers say, in both directions: keys and options of a client, facts for it. Pure."""
+
+import math
+
+from gateway.chat import check_tags
+from gateway.context import Facts, Options
+from gateway.errors import InvalidApiKey, InvalidRequest
+from gateway.http_head import RequestHead
+from llmkit.money import format_usd
+
+MAX_TIMEOUT_S = 86_400.0
+
+Headers = list[tuple[str, str]]
+
+# --- what a client says in headers --------------------------------------------------------------------------------
+
+
+def key_of(head: RequestHead) -> str | None:
+    """The virtual key of a request; None if there is none. Raises InvalidApiKey for two that differ."""
+    given = {value for name in ("x-api-key", "api-key") for value in head.get_all(name) if value}
+    for value in head.get_all("authorization"):
+        given.add(bearer(value) or "")
+    if len(given) > 1:
+        raise InvalidApiKey
+    return next(iter(given), None)
+
+
+def bearer(value: str) -> str | None:
+    """The credential of an Authorization header; None for another scheme."""
+    scheme, _, credential = value.strip().partition(" ")
+    return credential.strip() if scheme.lower() == "bearer" else None
+
+
+def options_of(head: RequestHead) -> Options:
+    """The gateway's own inputs in headers. Raises InvalidRequest naming the header."""
+    cache = {part.strip().lower() for value in head.get_all("cache-control") for part in value.split(",")}
+    tags = head.get("x-gateway-tags")
+    version = head.get("x-gateway-prompt-version")
+    if version is not None and len(version) > 128:
+        raise InvalidRequest("`x-gateway-prompt-version` is too long.", param="x-gateway-prompt-version")
+    return Options(
+        tags=check_tags([tag.strip() for tag in tags.split(",") if tag.strip()], "x-gateway-tags") if tags else (),
+        private=_flag(head, "x-gateway-private"),
+        prompt_version=version,
+        no_cache="no-cache" in cache,
+        no_store="no-store" in cache,
+        timeout_s=_timeout(head.get("x-gateway-timeout-s")),
+    )
+
+
+def _flag(head: RequestHead, name: str) -> bool:
+    value = (head.get(name) or "false").lower()
+    if value not in ("true", "false", "1", "0"):
+        raise InvalidRequest(f"`{name}` must be true or false.", param=name)
+    return value in ("true", "1")
+
+
+def _timeout(value: str | None) -> float | None:
+    if value is None:
+        return None
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds <= MAX_TIMEOUT_S:
+        raise InvalidRequest("`x-gateway-timeout-s` must be a number of seconds above 0.", param="x-gateway-timeout-s")
+    return seconds
+
+
+# --- what a client is told ----------------------------------------------------------------------------------------
+
+
+def fact_headers(facts: Facts, now_s: float) -> Headers:
+    """What is known of the request at monotonic `now_s`."""
+    headers = [
+        request_id(facts),
+        ("x-gateway-exit", facts.exit or ""),
+        ("x-gateway-cache", facts.cache),
+        ("x-gateway-attempts", str(facts.attempts)),
+    ]
+    if facts.deployment is not None:
+        headers.append(("x-gateway-deployment", facts.deployment))
+        headers.append(("x-gateway-provider", facts.provider or ""))
+        headers.append(("x-gateway-tier", facts.tier or ""))
+    if facts.hops:
+        headers.append(("x-gateway-route", ", ".join(facts.hops)))
+    if facts.cost_nanousd is not None:
+        headers.append(("x-gateway-cost-usd", format_usd(facts.cost_nanousd)))
+    if facts.started_s is not None:
+        overhead_s = max(now_s - facts.started_s - facts.upstream_s, 0)
+        headers.append(("x-gateway-overhead-ms", f"{overhead_s * 1000:.3f}"))
+    if facts.rate is not None:
+        headers.append(("x-ratelimit-limit-requests", str(facts.rate.limit)))
+        headers.append(("x-ratelimit-remaining-requests", str(facts.rate.remaining)))
+        headers.append(("x-ratelimit-reset-requests", go_duration(facts.rate.reset_s)))
+    return headers
+
+
+def request_id(facts: Facts) -> tuple[str, str]:
+    """The header that names the request."""
+    return ("x-request-id", facts.request_id)
+
+
+def go_duration(seconds: float) -> str:
+    """A duration as OpenAI writes it: `120ms`, `8.64s`, `6m0s`, `1h2m3s`."""
+    milliseconds = math.ceil(seconds * 1000)
+    if milliseconds < 1000:
+        return f"{milliseconds}ms"
+    minutes, rest_ms = divmod(milliseconds, 60_000)
+    hours, minutes = divmod(minutes, 60)
+    tail = f"{rest_ms / 1000:g}s"
+    if hours:
+        return f"{hours}h{minutes}m{tail}"
+    return f"{minutes}m{tail}" if minutes else tail
