@@ -328,7 +328,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
 
 _settings = settings(
-    max_examples=150,
+    max_examples=100,
     stateful_step_count=25,
     deadline=None,
     database=None,

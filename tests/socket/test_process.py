@@ -66,6 +66,17 @@ class DemoTest(unittest.TestCase):
                 (key,) = gateway.command("keys.list")
                 self.assertEqual(key["limit_nanousd"], 500_000_000)
 
+    def test_the_demo_key_does_not_outlive_the_demo(self) -> None:
+        """A start with a configuration in the same directory takes it away."""
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            with GatewayProcess(folder=folder) as gateway:
+                key = gateway.read_line("demo key").rpartition(" ")[2]
+                gateway.signal(signal.SIGKILL)
+                gateway.wait()
+            with GatewayProcess(QUICK + CONFIG, folder=folder) as gateway:
+                self.assertEqual(gateway.chat(key)[0], 401)
+
 
 class CommandLineTest(unittest.TestCase):
     """`python -m gateway`, with and without a living owner."""
@@ -140,6 +151,14 @@ class CommandLineTest(unittest.TestCase):
         self.assertEqual(stat.S_IMODE(control.stat().st_mode), 0o600)
         status, _, body = self.gateway.call("POST", "/control", {"command": "keys.list", "arguments": {}}, key="x" * 64)
         self.assertEqual((status, json.loads(body)["error"]["code"]), (404, "unknown_url"))
+
+    def test_a_port_that_is_taken_is_named(self) -> None:
+        """With what to do about it."""
+        with tempfile.TemporaryDirectory() as name:
+            done = run_cli("serve", "--port", str(self.gateway.address[1]), "--data-dir", name)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(f"127.0.0.1:{self.gateway.address[1]}", done.stderr)
+        self.assertIn("--port", done.stderr)
 
     def test_a_second_owner_is_refused(self) -> None:
         """One process owns a data directory."""
@@ -251,6 +270,16 @@ class SignalTest(unittest.TestCase):
             gateway.signal(signal.SIGHUP)
             gateway.wait_for_event("reloaded")
             self.assertEqual([gateway.chat(made["key"], model=name)[0] for name in ("mini", "maxi")], [404, 200])
+
+    def test_a_reload_admits_no_second_burst(self) -> None:
+        """A bucket whose numbers did not change goes on as it was."""
+        limited = QUICK + CONFIG + '\n[[tenants]]\nname = "acme"\nrate_per_s = 0.001\nburst = 2\n'
+        with GatewayProcess(limited) as gateway:
+            made = gateway.create_key()
+            self.assertEqual([gateway.chat(made["key"])[0] for _ in range(3)], [200, 200, 429])
+            gateway.signal(signal.SIGHUP)
+            gateway.wait_for_event("reloaded")
+            self.assertEqual(gateway.chat(made["key"])[0], 429)
 
 
 def _send(gateway: GatewayProcess, key: str) -> socket.socket:

@@ -300,6 +300,26 @@ class QueueTest(GroupCommitCase):
         self.assertEqual(self.names(), [])
         self.assertEqual(drive(self.store.transact(names_in)), ["a"])
 
+    def test_a_failed_commit_wakes_the_flusher_again(self) -> None:
+        """It may have looked, and found the queue empty, while a leader had the work."""
+        with self.leading() as waiters:
+            waiters.line_up([("refused", names_in)])
+            self.store._alarmed = True
+            self.store.enqueue(insert("a"))
+            self.store._alarmed = False
+            self.fuse = FuseAfter(1, "COMMIT", disk_error())
+        self.assertIsInstance(waiters.errors["refused"], StoreUnavailable)
+        self.assertTrue(self.store._alarmed)
+
+    def test_rows_that_move_no_money_are_dropped_when_very_many_wait(self) -> None:
+        """And counted; money is never dropped."""
+        with mock.patch.object(sqlite_store, "MOST_QUEUED", 2), self.leading():
+            for name in "abc":
+                self.store.enqueue(insert(name), vital=False)
+            self.store.enqueue(insert("money"))
+        self.store.flush()
+        self.assertEqual((self.names(), self.store.dropped), (["a", "b", "money"], 1))
+
     def test_flush_waits_for_work_that_a_leader_has_taken(self) -> None:
         """What was queued is committed when flush() returns, whoever commits it."""
         self.store.enqueue(insert("a"))
