@@ -14,7 +14,7 @@ Rules:
 import math
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -128,7 +128,7 @@ def from_mapping(data: Mapping[str, object], env: Mapping[str, str]) -> Config:
     Raises ConfigError with every fault.
     """
     document = Table(data)
-    config = _config(document, env, _warnings(data))
+    config = _config(document, env, (*_warnings(data), *_unset_credentials(data, env)))
     document.close()
     if document.faults:
         raise ConfigError(tuple(document.faults))
@@ -149,6 +149,16 @@ def _warnings(data: Mapping[str, object]) -> tuple[str, ...]:
         for place in NOT_YET_IN_EFFECT
         if _is_set(data, *place.split("."))
     )
+
+
+def _unset_credentials(data: Mapping[str, object], env: Mapping[str, str]) -> Iterator[str]:
+    providers = data.get("providers")
+    for at, provider in enumerate(providers if isinstance(providers, list) else ()):
+        named = provider.get("api_key_env") if isinstance(provider, Mapping) else None
+        for variable in named if isinstance(named, list) else [named]:
+            if isinstance(variable, str) and _VARIABLE.fullmatch(variable) and not env.get(variable):
+                shown = variable if variable.isupper() else "a variable"  # it may be the credential itself, pasted
+                yield f"providers[{at}].api_key_env: {shown} is not set: no credential is sent"
 
 
 def _is_set(data: Mapping[str, object], section: str, key: str | None = None) -> bool:
@@ -263,20 +273,23 @@ def _base_url(value: object) -> str:
 
 
 def _api_keys(table: Table, env: Mapping[str, str]) -> tuple[Secret, ...]:
-    """The credentials of `api_key_env`: one name of a variable, or an array of names."""
+    """The credentials of `api_key_env`, one name of a variable or an array of names; those that are not set are left
+    out, which is a warning, so that a file can be checked where there are no secrets.
+    """
     credential = partial(_credential, env=env)
     if isinstance(table.raw("api_key_env"), list):
-        return table.array("api_key_env", credential, empty=False) or ()
-    single = table.get("api_key_env", credential, None)
-    return () if single is None else (single,)
+        found = table.array("api_key_env", credential, empty=False) or ()
+    else:
+        found = (table.get("api_key_env", credential, None),)
+    return tuple(secret for secret in found if secret is not None)
 
 
-def _credential(variable: object, env: Mapping[str, str]) -> Secret:
+def _credential(variable: object, env: Mapping[str, str]) -> Secret | None:
     if not isinstance(variable, str) or not _VARIABLE.fullmatch(variable):
         raise ValueError("must be the name of an environment variable")
     value = env.get(variable)
     if not value:
-        raise ValueError(f"the environment variable {variable} is not set, or empty")
+        return None
     if not _HEADER_VALUE.fullmatch(value):
         raise ValueError(f"the environment variable {variable} holds a space, a line end or a non-ASCII character")
     return Secret(value)

@@ -390,7 +390,6 @@ class FaultsTest(unittest.TestCase):
                 "server.colour",
                 "store.durability",
                 "providers[0].base_url",
-                "providers[0].api_key_env",
                 "providers[1].name",
                 "providers[1].script",
                 "deployments[0].name",
@@ -711,16 +710,23 @@ class ProviderTest(unittest.TestCase):
         self.assertEqual([key.reveal() for key in both], ["key-b", "key-a"])
 
     def test_a_variable_that_cannot_serve_is_named(self) -> None:
-        """Not set, empty, and with characters that no header carries; the value itself is never told."""
-        env = {"EMPTY": "", "BROKEN": "hunter2\n", "GOOD": "key"}
-        for variable, trouble in (("MISSING", "is not set"), ("EMPTY", "is not set, or empty"), ("BROKEN", "holds")):
-            with self.subTest(variable):
-                (fault,) = faults(with_provider(api_key_env=variable), env)
-                self.assertIn(f"the environment variable {variable} {trouble}", fault)
-                self.assertNotIn("hunter2", fault)
+        """Characters that no header carries are a fault; the value itself is never told."""
+        env = {"BROKEN": "hunter2\n", "GOOD": "key"}
+        (fault,) = faults(with_provider(api_key_env="BROKEN"), env)
+        self.assertIn("the environment variable BROKEN holds", fault)
+        self.assertNotIn("hunter2", fault)
         self.assertEqual(places(with_provider(api_key_env=["GOOD", "GOOD"]), env), ["providers[0].api_key_env[1]"])
-        self.assertEqual(places(with_provider(api_key_env=["GOOD", "GONE"]), env), ["providers[0].api_key_env[1]"])
         self.assertEqual(places(with_provider(api_key_env=[]), env), ["providers[0].api_key_env"])
+
+    def test_a_variable_that_is_not_set_is_a_warning(self) -> None:
+        """The file can be checked where there are no secrets; what is set is used."""
+        env = {"EMPTY": "", "GOOD": "key"}
+        config = from_mapping(with_provider(api_key_env=["GONE", "GOOD", "EMPTY"]), env)
+        self.assertEqual([secret.reveal() for secret in config.providers["primary"].api_keys], ["key"])
+        self.assertEqual(
+            config.warnings,
+            tuple(f"providers[0].api_key_env: {name} is not set: no credential is sent" for name in ("GONE", "EMPTY")),
+        )
 
     def test_a_credential_in_place_of_a_name_is_not_shown(self) -> None:
         """Somebody pastes the key itself into api_key_env: the fault does not repeat it."""
