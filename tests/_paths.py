@@ -14,10 +14,12 @@ _KIT_HOMES = ("llmkit", "aip1work/llmkit", "tracekit/src", "aip2work/tracekit/sr
 
 
 def _kit_folders(scratch: str | None) -> list[str]:
-    """Folders under AIP_SCRATCH that exist; each holds a kit's package (a folder named like the kit is its home)."""
-    if not scratch:
-        return []
-    return [str(folder) for home in _KIT_HOMES if (folder := Path(scratch) / home).is_dir()]
+    """The folders to import the kits from, of those homes under AIP_SCRATCH that exist.
+
+    A home holds its kit's package, or is the package itself.
+    """
+    homes = [Path(scratch) / home for home in _KIT_HOMES] if scratch else []
+    return [str(home.parent if (home / "__init__.py").exists() else home) for home in homes if home.is_dir()]
 
 
 def install() -> None:
