@@ -1,6 +1,6 @@
 """The story of a request, in order.
 
-    server → api → admission → router → cache → reserve → dispatch → relay → settle → record
+    server → api → admission → router → reserve → dispatch → relay → settle → record
 
 Every await is an effect: a place where the world can change, stall or crash. Nothing here knows SQL, sockets, which
 engine runs the story, or what a provider is. On every way out the hold is resolved and one row is written.
