@@ -26,6 +26,7 @@ from gateway.errors import (
     MethodNotAllowed,
     ModelNotFound,
     UnknownUrl,
+    forget,
 )
 from gateway.gateway import Gateway
 from gateway.headers import Headers, bearer, fact_headers, key_of, options_of, request_id
@@ -106,6 +107,7 @@ class Api:
         try:
             self._route(exchange, exchange.head.path.rstrip("/"), facts)
         except GatewayError as error:
+            forget(error)
             self._refuse(exchange, facts, error)
 
     def _route(self, exchange: Exchange, path: str, facts: Facts) -> None:
@@ -160,6 +162,7 @@ class Api:
         except GatewayError as error:
             if not caller.started:
                 raise
+            forget(error)
             exchange.send(frame(_error_body(error)))
             exchange.abort()
             return

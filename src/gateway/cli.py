@@ -134,7 +134,8 @@ def _ask(control: Control, name: str, given: Mapping[str, Any]) -> Any:
     finally:
         connection.close()
     if response.status != 200:
-        raise CommandError(str(answer["error"]))
+        said = answer["error"]
+        raise CommandError(said["message"] if isinstance(said, dict) else said)
     return answer["result"]
 
 

@@ -21,6 +21,7 @@ from llmkit.money import format_usd, parse_usd
 
 Arguments = Mapping[str, Any]
 
+_MOST_CHARS = 200
 _MOST = 1 << 53
 """Of ids, counts and seconds; in milliseconds it still fits the database."""
 
@@ -144,8 +145,8 @@ def _text(arguments: Arguments, name: str) -> str:
 
 def _optional_text(arguments: Arguments, name: str) -> str | None:
     value = arguments.get(name)
-    if value is not None and type(value) is not str:
-        raise CommandError(f"{name} must be text")
+    if value is not None and (type(value) is not str or not value.isprintable() or len(value) > _MOST_CHARS):
+        raise CommandError(f"{name} must be text of at most {_MOST_CHARS} printable characters")
     return value
 
 

@@ -147,3 +147,17 @@ class ClientGone(Exception):
 
 class Draining(Exception):
     """The process is ending and the grace for requests in flight is over."""
+
+
+def forget(error: BaseException) -> None:
+    """Let go of the frames that an exception and its causes have passed through; for whoever has dealt with it.
+
+    A frame may hold a request's whole body, and where one holds the exception in turn, the two would keep each other
+    until the next full garbage collection.
+    """
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        known = waiting.pop()
+        if known is not None and known.__traceback__ is not None:
+            known.__traceback__ = None
+            waiting += (known.__cause__, known.__context__)

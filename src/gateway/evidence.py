@@ -34,6 +34,7 @@ class Evidence:
     deltas         content deltas that were seen; a token each at least
     output_bytes   bytes of what the model was seen to write; they bound its tokens; None: no readable answer was seen
     unreported     bytes and deltas of those that came after `usage` was last reported
+    reached_cap    the upstream said that the output was cut at its cap, whatever of it could be seen
     broken_off     the upstream failed before anything could be seen: all of the output may have been written
     """
 
@@ -44,6 +45,7 @@ class Evidence:
     deltas: int = 0
     output_bytes: int | None = None
     unreported: tuple[int, int] = (0, 0)
+    reached_cap: bool = False
     broken_off: bool = False
 
 
@@ -64,7 +66,7 @@ def assess(evidence: Evidence, price: PriceEntry, *, streamed: bool) -> Charge:
     usage = reported or Usage()
     if not usage.prompt_tokens:
         usage = replace(usage, prompt_tokens=evidence.prompt_bound)
-    if not usage.completion_tokens and (reported is None or evidence.output_bytes):
+    if not usage.completion_tokens and (reported is None or evidence.output_bytes or evidence.reached_cap):
         usage = replace(usage, completion_tokens=_output_estimate(evidence, streamed))
     elif reported is not None and evidence.unreported != (0, 0):
         usage = replace(usage, completion_tokens=reported.completion_tokens + _unreported_estimate(evidence, reported))
@@ -75,7 +77,8 @@ def _output_estimate(evidence: Evidence, streamed: bool) -> int:
     """Bytes bound tokens, and so does the cap, unless the upstream was seen to pass it."""
     if evidence.broken_off or evidence.output_bytes is None:
         return 0 if streamed and not evidence.broken_off else evidence.output_bound
-    return max(min(evidence.output_bytes, evidence.output_bound), least_tokens(evidence))
+    bound = evidence.output_bound if evidence.reached_cap else min(evidence.output_bytes, evidence.output_bound)
+    return max(bound, least_tokens(evidence))
 
 
 def _unreported_estimate(evidence: Evidence, reported: Usage) -> int:

@@ -24,6 +24,7 @@ from llmkit.types import Usage
 
 _UNUSABLE = "The upstream's answer could not be used."
 _END = frame(DONE)
+_CUT_AT_CAP = "length"
 
 
 @dataclass(slots=True)
@@ -69,6 +70,7 @@ class Relay:
             self._hop("malformed")
             raise UpstreamError(_UNUSABLE) from error
         self.evidence.usage, self.evidence.output_bytes = completion.usage, completion.text_bytes
+        self.evidence.reached_cap = _CUT_AT_CAP in completion.finish_reasons
         self._hop("ok")
         await self.settlement.close(Ending(Exit.ROUTED, 200))
         charge = self.settlement.charge
@@ -133,6 +135,7 @@ class Relay:
         evidence = self.evidence
         evidence.reach = Reach.PRODUCED
         evidence.usage, evidence.deltas, evidence.output_bytes = shaper.usage, shaper.content_deltas, shaper.text_bytes
+        evidence.reached_cap = _CUT_AT_CAP in shaper.finish_reasons
         if shaper.usage is not self._reported[0]:
             self._reported = (shaper.usage, shaper.text_bytes, shaper.content_deltas)
         _, size, deltas = self._reported

@@ -38,7 +38,7 @@ from http.server import ThreadingHTTPServer
 from typing import Any
 
 from gateway.clock import Clock
-from gateway.errors import ClientGone, Draining
+from gateway.errors import ClientGone, Draining, forget
 from gateway.http_body import ChunkedReader
 from gateway.http_head import (
     HeadLimits,
@@ -678,6 +678,7 @@ class FrontServer(ThreadingHTTPServer):
     def _fail(self, exchange: Exchange, error: BaseException) -> None:
         exchange.fail(error)
         self.on_error(error)
+        forget(error)
 
     def _forget(self, request: socket.socket) -> None:
         with self._lock:

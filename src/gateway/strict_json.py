@@ -17,7 +17,7 @@ MAX_INTEGER = 1 << 64
 """Seeds use all 64 bits; nothing that a provider reads is larger."""
 
 _MAX_NUMBER_CHARS = 40
-MAX_VALUES = 100_000
+MAX_VALUES = 250_000
 """Values in one body. Text is bounded by its size; so many values in few bytes cost seconds and gigabytes to read."""
 
 _STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)

@@ -75,6 +75,15 @@ class UnseenTest(Stories):
                 self.play(chat(stream=True, max_tokens=10))
                 self.assert_row(completion_tokens=10, estimated=True, state="settled")
 
+    def test_an_answer_that_was_cut_at_its_cap_has_used_it_up(self) -> None:
+        """Without usage, and with next to nothing to be seen: the rest was hidden reasoning."""
+        self.wire(ROLE, word("a"), chunk({}, "length"), DONE)
+        self.play(chat(stream=True, max_tokens=100))
+        self.assert_row(completion_tokens=100, estimated=True, exit="routed")
+        self.fake({"text": "", "finish_reason": "length", "usage": "missing"})
+        self.play(chat(max_tokens=100))
+        self.assert_row(completion_tokens=100, estimated=True, exit="routed")
+
 
 class EndMarkTest(Stories):
     """The end mark as upstreams write it."""

@@ -46,6 +46,13 @@ class CommandsTest(unittest.TestCase):
             self.assertNotIn(secret.rpartition("-")[2], shown)
         self.assertNotIn("digest", shown)
 
+    def test_a_name_is_words(self) -> None:
+        """Bytes that are no text, line ends and novels are refused before anything is made."""
+        for name in ("\udc80", "a\nb", "x" * 201):
+            with self.subTest(name[:9]), self.assertRaises(CommandError):
+                self.run_command("keys.create", tenant="fresh", name=name)
+        self.assertEqual(self.run_command("keys.list"), [])
+
     def test_a_key_shows_its_budget(self) -> None:
         """In nano-dollars, all of it."""
         made = self.run_command("keys.create", tenant="acme", budget_usd="5", budget_window="day", name="ci")

@@ -1,0 +1,55 @@
+"""What is over is let go at once, not at the next full garbage collection."""
+
+import gc
+import unittest
+
+from gateway.context import RequestContext
+from gateway.errors import InvalidRequest, forget
+from tests.support.front import FrontCase
+from tests.support.world import scripted
+
+
+def contexts() -> list[RequestContext]:
+    """Every request that is still in memory."""
+    return [held for held in gc.get_objects() if isinstance(held, RequestContext)]
+
+
+class ForgetTest(unittest.TestCase):
+    """Exceptions that were dealt with."""
+
+    def test_an_exception_and_its_causes_keep_no_frame(self) -> None:
+        """However they are linked."""
+        try:
+            try:
+                raise ValueError("first")
+            except ValueError as first:
+                raise InvalidRequest("second") from first
+        except InvalidRequest as second:
+            caught = second
+        forget(caught)
+        self.assertIsNone(caught.__traceback__)
+        assert caught.__cause__ is not None
+        self.assertIsNone(caught.__cause__.__traceback__)
+
+
+class RefusalMemoryTest(FrontCase):
+    """Requests that end in an exception."""
+
+    def test_a_request_that_failed_is_forgotten(self) -> None:
+        """Junk, an unknown model, no budget, an upstream that fails or cannot be used: none of their bodies stays."""
+        front = self.front(providers=scripted({"text": "hi"}, {"status": 500}, {"malformed": True}, {"timeout": True}))
+        poor = front.world.key("0")
+        front.chat()
+        gc.collect()
+        gc.disable()
+        self.addCleanup(gc.enable)
+        front.ask("POST", "/v1/chat/completions", b'{"model": "mini", "messages": "')
+        front.chat(model="nobody")
+        front.chat(key=poor)
+        for _ in range(3):
+            front.chat()
+        front.wait_ended(7)
+        keys = {front.key, poor}
+        self.assertEqual(
+            [held for held in contexts() if held.principal.key_id in {key.split("-")[2] for key in keys}], []
+        )
