@@ -42,6 +42,7 @@ from gateway.config_schema import (
 )
 from gateway.migrations import MAX_NANOUSD
 from gateway.types import Secret
+from llmkit.base_url import BaseUrl
 from llmkit.money import parse_usd
 from llmkit.prices import Price, PriceBook, PriceEntry
 
@@ -82,10 +83,6 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _RFC_3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(Z|[+-]\d\d:\d\d)", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HEADER_VALUE = re.compile(r"[!-~]+")
-_LABEL = "[A-Za-z0-9_-]{1,63}"
-_BASE_URL = re.compile(
-    rf"(?!.*[?#\\])https?://({_LABEL}(\.{_LABEL})*\.?|\[[0-9A-Fa-f:.]+\])(:(?P<port>[0-9]{{1,5}}))?(/[!-~]*)?"
-)
 
 
 class ConfigError(Exception):
@@ -265,11 +262,10 @@ def _refuse(table: Table, keys: Iterable[str], why: str) -> None:
 
 
 def _base_url(value: object) -> str:
-    """An http or https address that paths are appended to: no userinfo, query or fragment, no slash at its end."""
-    match = _BASE_URL.fullmatch(value) if isinstance(value, str) else None
-    if match and 1 <= int(match["port"] or 1) <= 65_535:
-        return match[0].rstrip("/")
-    raise ValueError("must be http(s)://host[:port][/path], without user, password, query or fragment")
+    """An http or https address that paths are appended to, without a slash at its end."""
+    url = value if isinstance(value, str) else ""
+    BaseUrl.parse(url)
+    return url.rstrip("/")
 
 
 def _api_keys(table: Table, env: Mapping[str, str]) -> tuple[Secret, ...]:

@@ -17,7 +17,6 @@ Rules.
 
 import errno
 import functools
-import ipaddress
 import os
 import re
 import select
@@ -28,8 +27,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, NoReturn
-from urllib.parse import urlsplit
 
+from llmkit.base_url import BaseUrl
 from llmkit.errors import ProviderError, ProviderErrorKind
 from llmkit.http1 import BadResponse, ResponseHead, ResponseReader
 from llmkit.resolver import Lookup, Resolver, system_lookup
@@ -40,17 +39,13 @@ RECV_BYTES = 65_536
 SEND_BYTES = 262_144  # a larger body leaves in slices, so that it is not copied whole into a TLS buffer
 ONE_WRITE_BYTES = 65_536  # a body up to this size is copied behind its head, to leave in the same packet
 
-_DEFAULT_PORTS = {"http": 80, "https": 443}
 _METHODS = frozenset(("DELETE", "GET", "PATCH", "POST", "PUT"))  # not HEAD: its answer is framed otherwise
 _OWN_HEADERS = frozenset(
     ("accept-encoding", "connection", "content-length", "expect", "host", "te", "trailer", "transfer-encoding")
 ) | {"upgrade"}
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _NOT_IN_A_VALUE = re.compile(r"[^\t\x20-\x7e\x80-\xff]")
-_VISIBLE = re.compile(r"[!-~]+")
 _PATH = re.compile(r"/[!$-~]*")
-_LABEL = r"[A-Za-z0-9_][A-Za-z0-9_-]{0,62}"
-_HOST = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(?:\.{_LABEL})*\.?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,40 +68,6 @@ class Timeouts:
         for field in fields(self):
             if not getattr(self, field.name) > 0:
                 raise ValueError(f"{field.name} must be above zero")
-
-
-@dataclass(frozen=True, slots=True)
-class BaseUrl:
-    """Where an upstream lives; path has no slash at its end."""
-
-    scheme: str
-    host: str
-    port: int
-    path: str
-
-    @classmethod
-    def parse(cls, url: str) -> "BaseUrl":
-        """From `http(s)://host[:port][/path]`. ValueError for anything else (userinfo, a query, a fragment)."""
-        if not _VISIBLE.fullmatch(url):
-            raise ValueError("a base URL is visible ASCII")
-        parts = urlsplit(url)
-        if parts.scheme not in _DEFAULT_PORTS:
-            raise ValueError("a base URL starts with http:// or https://")
-        if "@" in parts.netloc or "?" in url or "#" in url:
-            raise ValueError("a base URL has no user, password, query or fragment")
-        host, path = parts.hostname or "", parts.path.rstrip("/")
-        if not (_HOST.fullmatch(host) or _is_ipv6(host)):
-            raise ValueError("a base URL names a host")
-        port = _DEFAULT_PORTS[parts.scheme] if parts.port is None else parts.port
-        if port == 0:
-            raise ValueError("port 0 cannot be called")
-        return cls(parts.scheme, host, port, path)
-
-    @property
-    def authority(self) -> str:
-        """The value of the Host header: IPv6 in brackets, a default port left out."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == _DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
 
 
 class Pool:
@@ -501,11 +462,3 @@ def _system_tls() -> ssl.SSLContext:
     context = ssl.create_default_context()
     context.set_alpn_protocols(["http/1.1"])
     return context
-
-
-def _is_ipv6(host: str) -> bool:
-    try:
-        ipaddress.IPv6Address(host)
-    except ValueError:
-        return False
-    return "%" not in host

@@ -693,6 +693,12 @@ class ProviderTest(unittest.TestCase):
             "http://example.org\\@evil.org",
             "http://example.org/v1\n",
             "http://caf\u00e9.org",
+            "http://-example.org",
+            f"http://{'a.' * 127}org",
+            "http://[127.0.0.1]",
+            "http://[:::]",
+            "http://[::1]x",
+            "HTTP://example.org",
             7,
         ):
             with self.subTest(url):

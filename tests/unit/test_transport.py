@@ -2,8 +2,9 @@
 
 import unittest
 
+from llmkit.base_url import BaseUrl
 from llmkit.resolver import Address
-from llmkit.transport import BaseUrl, Pool, Timeouts
+from llmkit.transport import Pool, Timeouts
 
 
 class BaseUrlTest(unittest.TestCase):
@@ -59,6 +60,10 @@ class BaseUrlTest(unittest.TestCase):
             "http://[::1",
             "http://[fe80::1%25eth0]/v1",
             "http://[127.0.0.1]/v1",
+            "http://[::1]x/v1",
+            "http://x[::1]/v1",
+            "http://host:/v1",
+            "http://[:::]/v1",
             f"http://{'a' * 64}/v1",
             f"http://{'a.' * 127}/v1",
         ):
