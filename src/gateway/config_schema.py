@@ -23,12 +23,11 @@ Age = Annotated[float, seconds(high=YEAR_S)]
 name = matching(r"[!-+\--<>-~]{1,128}", "1 to 128 visible ASCII characters without comma, equals sign or space")
 """It travels in headers, and in `x-gateway-route`, which separates by comma and equals sign."""
 wording = matching(r"[ -~]{1,256}", "1 to 256 printable ASCII characters")
+tenant_name = matching(r"[a-z0-9][a-z0-9-]{0,62}", "1 to 63 characters of a-z, 0-9 and hyphen, no hyphen first")
 
 Name = Annotated[str, name]
 Wording = Annotated[str, wording]
-TenantName = Annotated[
-    str, matching("[a-z0-9][a-z0-9-]{0,62}", "1 to 63 characters of a-z, 0-9 and hyphen, no hyphen first")
-]
+TenantName = Annotated[str, tenant_name]
 
 
 def public_name(value: object) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from gateway.config import ScriptEntry
 from gateway.context import Caller
 from gateway.providers import ProviderAnswer, UpstreamCall
-from llmkit.errors import ProviderError, ProviderErrorKind
+from llmkit.errors import ProviderError, ProviderErrorKind, kind_of_status
 from llmkit.openai import parse_usage, usage_object
 from llmkit.sse import DONE
 from llmkit.tokens import approx_tokens, messages_tokens
@@ -85,13 +85,8 @@ def _timed_out(clock: str) -> ProviderError:
 
 def _status_error(entry: ScriptEntry, usage: Usage | None) -> ProviderError:
     status = entry.status or 500
-    kinds = {429: ProviderErrorKind.RATE_LIMIT, 408: ProviderErrorKind.SERVER}
-    kinds |= dict.fromkeys((401, 402, 403), ProviderErrorKind.AUTH)
-    fallback = ProviderErrorKind.SERVER if status >= 500 else ProviderErrorKind.CLIENT
-    if status < 400:
-        fallback = ProviderErrorKind.MALFORMED
     return ProviderError(
-        kinds.get(status, fallback),
+        kind_of_status(status),
         entry.error or f"scripted status {status}",
         sent=True,
         first_byte_seen=True,

@@ -56,7 +56,7 @@ class ChunkedReader:
             raise _malformed()
         self._left = int(match[1], 16)
         if self._left > self._budget:
-            raise HttpRefusal(413, "request_too_large", "The request body is too large.")
+            raise too_large()
         self._budget -= self._left
         self._step = ChunkedReader._read_content if self._left else ChunkedReader._read_trailer
         return True
@@ -101,6 +101,11 @@ class ChunkedReader:
         if len(self._buffer) >= max_bytes:
             raise _malformed()
         return None
+
+
+def too_large() -> HttpRefusal:
+    """The refusal of a body beyond its limit, however it is framed."""
+    return HttpRefusal(413, "request_too_large", "The request body is too large.")
 
 
 def _malformed() -> HttpRefusal:

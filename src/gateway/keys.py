@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from gateway.clock import Clock
+from gateway.config_schema import tenant_name
 from gateway.errors import InvalidApiKey
 from gateway.store import Store, Transaction
 
@@ -22,7 +23,6 @@ SECRET_CHARS = 43
 
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _KEY = re.compile(rf"{PREFIX}([0-9A-Za-z]{{4,32}})-([0-9A-Za-z]{{16,64}})", re.ASCII)
-TENANT = re.compile(r"[a-z0-9][a-z0-9-]{0,62}", re.ASCII)
 
 
 def hash_key(raw: str) -> str:
@@ -116,8 +116,10 @@ class KeyRing:
 
     async def make_tenant(self, name: str) -> None:
         """Make the tenant if it is not there. Raises InvalidTenant."""
-        if not TENANT.fullmatch(name):
-            raise InvalidTenant("a tenant's name is 1 to 63 characters of a-z, 0-9 and hyphen, no hyphen first")
+        try:
+            tenant_name(name)
+        except ValueError as error:
+            raise InvalidTenant(f"a tenant's name {error}") from error
         if name in self._tenants:
             return
         created_ms = self._clock.wall_ms()

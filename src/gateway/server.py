@@ -39,7 +39,7 @@ from typing import Any
 
 from gateway.clock import Clock
 from gateway.errors import ClientGone, Draining, forget
-from gateway.http_body import ChunkedReader
+from gateway.http_body import ChunkedReader, too_large
 from gateway.http_head import (
     HeadLimits,
     HttpRefusal,
@@ -352,7 +352,7 @@ class _Connection(socketserver.BaseRequestHandler):
         """The body that `head` frames; see Exchange.read_body."""
         limits = self.server.limits
         if isinstance(head.body, Sized) and head.body.length > limits.max_body_bytes:
-            raise HttpRefusal(413, "request_too_large", "The request body is too large.")
+            raise too_large()
         if head.expects_continue and not self._unread:
             self.write(_CONTINUE)
         deadline_s = self.server.clock.now_s() + limits.body_timeout_s

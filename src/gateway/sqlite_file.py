@@ -3,10 +3,11 @@
 import contextlib
 import os
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
 
 from gateway.migrations import APPLICATION_ID, MIGRATIONS
-from gateway.store import Durability
+from gateway.store import Durability, Record, Result, Value
 
 PAGE_BYTES = 2048
 """A commit writes whole pages, about six per request; at SQLite's own 4096 it costs nearly twice as much (D-024)."""
@@ -93,3 +94,10 @@ def connect(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(
         path, isolation_level=None, check_same_thread=False, timeout=BUSY_TIMEOUT_S, cached_statements=256
     )
+
+
+def run(connection: sqlite3.Connection, sql: str, params: Sequence[Value]) -> Result:
+    """One statement, and what it did."""
+    cursor = connection.execute(sql, params)
+    records: list[Record] = cursor.fetchall() if cursor.description else []
+    return Result(records, len(records) if cursor.description else cursor.rowcount, cursor.lastrowid or 0)

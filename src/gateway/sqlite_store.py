@@ -23,7 +23,7 @@ from typing import Any, Generic, TypeVar
 
 from gateway.drive import drive
 from gateway.errors import StoreUnavailable
-from gateway.sqlite_file import connect, connect_writer
+from gateway.sqlite_file import connect, connect_writer, run
 from gateway.store import Durability, Record, Result, Transaction, Value, Work
 
 T = TypeVar("T")
@@ -54,9 +54,7 @@ class _SqliteTransaction:
         self._connection = connection
 
     async def execute(self, sql: str, params: Sequence[Value] = ()) -> Result:
-        cursor = self._connection.execute(sql, params)
-        records: list[Record] = cursor.fetchall() if cursor.description else []
-        return Result(records, len(records) if cursor.description else cursor.rowcount, cursor.lastrowid or 0)
+        return run(self._connection, sql, params)
 
 
 class _Ticket(Generic[T]):

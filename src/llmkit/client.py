@@ -1,6 +1,6 @@
 """A client for any OpenAI-compatible API: what a status means, and how much of an answer is read.
 
-Decides the kind of a failure from the status alone, how long an upstream asked to wait, and the bounds of an answer.
+Decides from the status alone what is a failure; how long an upstream asked to wait; the bounds of an answer.
 Does not know chat completions (openai.py) or sockets (transport.py), and never retries what was refused.
 
 Rules: an answer in a content encoding is refused, since none was asked for and a small one can unpack to anything.
@@ -18,7 +18,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any, NoReturn
 
 from llmkit import wire_json
-from llmkit.errors import ProviderError, ProviderErrorKind
+from llmkit.errors import ProviderError, ProviderErrorKind, kind_of_status
 from llmkit.http1 import ResponseHead
 from llmkit.openai import Malformed, WireError, decode_object, from_wire, parse_error
 from llmkit.openai_stream import ChunkShaper
@@ -256,7 +256,7 @@ def _error_body(exchange: Exchange) -> bytes:
 
 
 def _refusal(head: ResponseHead, body: bytes, *, api_key: str | None, now_s: float) -> ProviderError:
-    kind = _kind_of(head.status)
+    kind = kind_of_status(head.status)
     said = parse_error(head.status, body.replace(api_key.encode(), b"[key]") if api_key else body)
 
     def clean(text: str) -> str:
@@ -274,16 +274,6 @@ def _refusal(head: ResponseHead, body: bytes, *, api_key: str | None, now_s: flo
         retry_after_s=_retry_after_s(head, now_s),
         usage=said.usage,
     )
-
-
-def _kind_of(status: int) -> ProviderErrorKind:
-    if status == 429:
-        return ProviderErrorKind.RATE_LIMIT
-    if status in (401, 402, 403):
-        return ProviderErrorKind.AUTH
-    if status == 408 or status >= 500:
-        return ProviderErrorKind.SERVER
-    return ProviderErrorKind.CLIENT
 
 
 def _retry_after_s(head: ResponseHead, now_s: float) -> float | None:

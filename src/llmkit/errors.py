@@ -29,6 +29,17 @@ class ProviderErrorKind(StrEnum):
     CLIENT = "client"
 
 
+def kind_of_status(status: int) -> ProviderErrorKind:
+    """What an answer of this HTTP status, 300 or more, says; a redirect is no answer."""
+    if status == 429:
+        return ProviderErrorKind.RATE_LIMIT
+    if status in (401, 402, 403):
+        return ProviderErrorKind.AUTH
+    if status == 408 or status >= 500:
+        return ProviderErrorKind.SERVER
+    return ProviderErrorKind.CLIENT if status >= 400 else ProviderErrorKind.MALFORMED
+
+
 class ProviderError(Exception):
     """An upstream call that gave no usable answer.
 

@@ -53,9 +53,9 @@ _WRITTEN_TEXTS: Final = frozenset({"content", "refusal", "reasoning_content"})
 _MAX_COUNT: Final = 2**53
 """The last integer that every JSON reader holds exactly; no real count comes near."""
 _MAX_ERROR_CHARS: Final = 500
+"""Enough for every real message; an upstream cannot fill logs and rows with more."""
 CALL_FRAME_BYTES: Final = 64
 """What a model writes around a tool call's name and arguments, and no client sees: Hermes' tags and keys take 45."""
-"""Enough for every real message; an upstream cannot fill logs and rows with more."""
 
 
 class Malformed(ValueError):

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from gateway.clock import FakeClock
 from gateway.errors import ClientGone
-from gateway.sqlite_file import connect_writer
+from gateway.sqlite_file import connect_writer, run
 from gateway.store import Durability, Record, Result, Transaction, Value, Work
 from llmkit.types import Cancel
 
@@ -224,9 +224,7 @@ class SimStore:
         """One statement of the open transaction."""
         await Effect(Kind.LEDGER, sql.split(None, 1)[0])
         self._alive()
-        cursor = self._writer.execute(sql, params)
-        records: list[Record] = cursor.fetchall() if cursor.description else []
-        return Result(records, len(records) if cursor.description else cursor.rowcount, cursor.lastrowid or 0)
+        return run(self._writer, sql, params)
 
     def detach(self) -> None:
         """Die: what was not committed is gone, and nothing reaches the file any more."""
