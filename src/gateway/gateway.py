@@ -25,6 +25,7 @@ from gateway.errors import (
     InternalError,
     InvalidRequest,
 )
+from gateway.evidence import Evidence
 from gateway.ledger import Ledger, Purpose
 from gateway.relay import Relay
 from gateway.router import RoutePlan
@@ -185,17 +186,25 @@ class Gateway:
         admitted = self._admission.admit(context.principal, request, context.facts)
         span.set("route", admitted.plan.reason)
         try:
-            attempt = await self._reserve(context, request, admitted.plan, settlement)
+            attempt, evidence = await self._reserve(context, request, admitted.plan, settlement)
         except GatewayError:
             admitted.give_back(self._clock.now_s(), context.facts)
             raise
         with span.child("attempt", deployment=attempt.deployment.name, provider=attempt.deployment.provider) as child:
-            return await self._call(context, request, attempt, settlement, child)
+            answer = await self._dispatcher.open(context, request, attempt, evidence, child)
+            try:
+                relay = Relay(context, answer, evidence, settlement, self._clock, request.wants_usage, request.choices)
+                return await (relay.stream() if request.stream else relay.whole())
+            finally:
+                answer.close()
 
     async def _reserve(
         self, context: RequestContext, request: ChatRequest, plan: RoutePlan, settlement: Settlement
-    ) -> Attempt:
-        """Hold the most that the call can cost; nothing is sent before this is committed."""
+    ) -> tuple[Attempt, Evidence]:
+        """Hold the most that the call can cost; nothing is sent before this is committed.
+
+        Returns the call to make, and the sheet that the hold will be resolved by.
+        """
         deployment = self._first_usable(plan, context.started_ms)
         attempt = self._dispatcher.prepare(request, deployment, context.started_ms)
         purpose = Purpose(
@@ -206,8 +215,9 @@ class Gateway:
             price_version=attempt.price.version,
         )
         reservation = await self._ledger.reserve(context.principal.account, attempt.bound_nanousd, purpose)
-        settlement.hold(reservation, attempt.evidence(), attempt.price)
-        return attempt
+        evidence = attempt.evidence()
+        settlement.hold(reservation, evidence, attempt.price)
+        return attempt, evidence
 
     def _first_usable(self, plan: RoutePlan, started_ms: int) -> Deployment:
         for deployment in plan.candidates:
@@ -215,20 +225,6 @@ class Gateway:
             if not quarantined and deployment.prices.at(started_ms) is not None:
                 return deployment
         raise AllProvidersFailed("No deployment of this model is in service.", retry_after_s=60)
-
-    async def _call(
-        self, context: RequestContext, request: ChatRequest, attempt: Attempt, settlement: Settlement, span: Span
-    ) -> Answer:
-        """The upstream call, from its first byte to the client's last."""
-        evidence = settlement.evidence
-        if evidence is None:
-            raise RuntimeError("an upstream call without a hold")
-        answer = await self._dispatcher.open(context, request, attempt, evidence, span)
-        try:
-            relay = Relay(context, answer, evidence, settlement, self._clock, request.wants_usage, request.choices)
-            return await (relay.stream() if request.stream else relay.whole())
-        finally:
-            answer.close()
 
     # --- how it ended ---------------------------------------------------------------------------------------------
 

@@ -30,6 +30,15 @@ class Ending:
     code: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """The hold of a call, and what its outcome will be judged by."""
+
+    reservation: Reservation
+    evidence: Evidence
+    price: PriceEntry
+
+
 @dataclass(slots=True)
 class Settlement:
     """The money of one request in the making. Belongs to the request's own story."""
@@ -37,22 +46,20 @@ class Settlement:
     ledger: Ledger
     clock: Clock
     context: RequestContext
-    reservation: Reservation | None = None
-    evidence: Evidence | None = None
-    price: PriceEntry | None = None
     charge: Charge | None = None
     ending: Ending | None = None
+    _held: _Held | None = None
 
     def hold(self, reservation: Reservation, evidence: Evidence, price: PriceEntry) -> None:
         """Take charge of a hold that was just booked."""
-        self.reservation, self.evidence, self.price = reservation, evidence, price
+        self._held = _Held(reservation, evidence, price)
 
     @property
     def overage_nanousd(self) -> int:
         """How far the settled cost lies above the hold; 0 before the settlement."""
-        if self.charge is None or self.reservation is None:
+        if self.charge is None or self._held is None:
             return 0
-        return max(self.charge.cost_nanousd - self.reservation.amount_nanousd, 0)
+        return max(self.charge.cost_nanousd - self._held.reservation.amount_nanousd, 0)
 
     async def close(self, ending: Ending) -> None:
         """Resolve the hold, if there is one, and write the row. Does nothing the second time."""
@@ -61,22 +68,21 @@ class Settlement:
         self.ending = ending
         facts = self.context.facts
         facts.exit, facts.cost_nanousd = ending.exit, 0
-        if self.reservation is None or self.evidence is None or self.price is None:
+        held = self._held
+        if held is None:
             self.ledger.record(self._row(ending))
             return
-        reach = self.evidence.reach
-        if self.evidence.usage is not None or reach is Reach.PRODUCED or self._left_after_sending(ending):
-            self.charge = assess(self.evidence, self.price, streamed=self.context.streams)
+        reach = held.evidence.reach
+        left_after_sending = reach is Reach.UNKNOWN and ending.exit is Exit.CLIENT_GONE
+        if held.evidence.usage is not None or reach is Reach.PRODUCED or left_after_sending:
+            self.charge = assess(held.evidence, held.price, streamed=self.context.streams)
             facts.cost_nanousd = self.charge.cost_nanousd
-            await self.ledger.settle(self.reservation, self.charge.cost_nanousd, self._row(ending))
+            await self.ledger.settle(held.reservation, self.charge.cost_nanousd, self._row(ending))
         elif reach is Reach.UNKNOWN:
             facts.cost_nanousd = None
-            await self.ledger.leave_unresolved(self.reservation, ending.code or "unknown", self._row(ending))
+            await self.ledger.leave_unresolved(held.reservation, ending.code or "unknown", self._row(ending))
         else:
-            await self.ledger.void(self.reservation, self._row(ending))
-
-    def _left_after_sending(self, ending: Ending) -> bool:
-        return ending.exit is Exit.CLIENT_GONE and self.evidence is not None and self.evidence.reach is Reach.UNKNOWN
+            await self.ledger.void(held.reservation, self._row(ending))
 
     def _row(self, ending: Ending) -> RequestRow:
         context, facts = self.context, self.context.facts
@@ -104,7 +110,7 @@ class Settlement:
             cache_write_tokens=usage.cache_write_tokens,
             completion_tokens=usage.completion_tokens,
             reasoning_tokens=usage.reasoning_tokens,
-            price_version=self.price.version if self.price else None,
+            price_version=self._held.price.version if self._held else None,
             ttft_ms=context.ttft_ms,
             duration_ms=round((self.clock.now_s() - context.started_s) * 1000),
             tags=",".join(context.tags),
