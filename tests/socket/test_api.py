@@ -8,6 +8,7 @@ from gateway.app import build_gateway
 from gateway.config import load
 from gateway.server import FrontLimits
 from tests.support.front import (
+    CHAT,
     CONTROL_SECRET,
     END,
     ROLE,
@@ -22,8 +23,6 @@ from tests.support.front import (
 )
 from tests.support.scripted_upstream import Peer, Request
 from tests.support.world import CONFIG, chat
-
-CHAT = "/v1/chat/completions"
 
 
 class OperatorTest(FrontCase):

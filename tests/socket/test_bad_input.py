@@ -4,10 +4,9 @@ import gzip
 import json
 from typing import Any
 
-from tests.support.front import COST_NANOUSD, FrontCase, Reply, whole
+from tests.support.front import CHAT, COST_NANOUSD, FrontCase, Reply, whole
 from tests.support.world import chat
 
-CHAT = "/v1/chat/completions"
 GOOD = json.dumps(chat()).encode()
 HI = [{"role": "user", "content": "hi"}]
 

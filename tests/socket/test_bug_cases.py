@@ -16,6 +16,7 @@ from gateway.clock import RealClock
 from gateway.config import ConfigError, load
 from llmkit.sse import frame
 from tests.support.front import (
+    CHAT,
     COST_NANOUSD,
     DONE,
     END,
@@ -24,6 +25,7 @@ from tests.support.front import (
     STOP,
     STREAM_HEAD,
     USAGE_EVENT,
+    USAGE_WANTED,
     Answering,
     FrontCase,
     LiveFront,
@@ -37,9 +39,6 @@ from tests.support.front import (
 from tests.support.process import GatewayProcess
 from tests.support.scripted_upstream import Peer, Request, chunk
 from tests.support.world import CONFIG, chat
-
-CHAT = "/v1/chat/completions"
-USAGE_WANTED: dict[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
 
 
 def send(wire: Sequence[bytes], peer: Peer, request: Request) -> None:

@@ -9,6 +9,7 @@ from gateway.headers import go_duration
 from gateway.server import FrontLimits
 from llmkit.openai import GATEWAY_FIELDS, NEVER_FORWARD
 from tests.support.front import (
+    CHAT,
     COST_NANOUSD,
     DONE,
     END,
@@ -18,6 +19,7 @@ from tests.support.front import (
     STREAM_HEAD,
     USAGE,
     USAGE_EVENT,
+    USAGE_WANTED,
     Front,
     FrontCase,
     LiveFront,
@@ -33,11 +35,9 @@ from tests.support.front import (
 from tests.support.scripted_upstream import Peer, Request
 from tests.support.world import chat, scripted
 
-CHAT = "/v1/chat/completions"
 Fields = dict[str, Any]
 PLAIN: Fields = {}
 STREAMED: Fields = {"stream": True}
-USAGE_WANTED: Fields = {"stream": True, "stream_options": {"include_usage": True}}
 FACTS = {
     "x-gateway-exit": "routed",
     "x-gateway-cache": "bypass",

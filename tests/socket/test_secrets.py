@@ -10,6 +10,7 @@ from gateway.context import Caller
 from gateway.keys import hash_key
 from gateway.providers import ProviderAnswer, UpstreamCall
 from tests.support.front import (
+    CHAT,
     PROVIDER_KEY,
     ROLE,
     Answering,
@@ -27,7 +28,6 @@ from tests.support.front import (
 from tests.support.scripted_upstream import Peer, Request
 from tests.support.world import chat
 
-CHAT = "/v1/chat/completions"
 PROMPT = "PROMPTCANARY0123456789"
 ANSWER = "ANSWERCANARY0123456789"
 UNKNOWN_KEY = "sk-UNKNOWNMIDDLEPART0001"

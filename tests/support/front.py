@@ -33,6 +33,8 @@ PATIENCE_S = 10.0
 PROVIDER_KEY = "sk-provider-PROVIDERCANARY0001"
 CONTROL_SECRET = "c" * 64
 DONE = b"[DONE]"
+CHAT = "/v1/chat/completions"
+USAGE_WANTED: dict[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
 
 Headers = Sequence[tuple[str, str]]
 Body = Mapping[str, Any] | bytes | None
@@ -114,7 +116,7 @@ class Front:
 
     def chat(self, headers: Headers = (), *, key: str | None = "", **fields: Any) -> "Reply":
         """One chat request."""
-        return self.ask("POST", "/v1/chat/completions", chat(**fields), headers, key=key)
+        return self.ask("POST", CHAT, chat(**fields), headers, key=key)
 
     def bearer(self, key: str | None = "") -> Headers:
         """The header with the key."""
@@ -289,7 +291,7 @@ class Client:
 
     def chat(self, headers: Headers = (), **fields: Any) -> None:
         """Send a chat request with the front's key."""
-        self.request("POST", "/v1/chat/completions", chat(**fields), [*self._front.bearer(), *headers])
+        self.request("POST", CHAT, chat(**fields), [*self._front.bearer(), *headers])
 
     def head(self) -> tuple[int, Headers]:
         """Status and headers of the next answer."""
