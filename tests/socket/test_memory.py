@@ -5,7 +5,7 @@ import unittest
 
 from gateway.context import RequestContext
 from gateway.errors import InvalidRequest, forget
-from tests.support.front import FrontCase
+from tests.support.front import CHAT, FrontCase
 from tests.support.world import scripted
 
 
@@ -43,7 +43,7 @@ class RefusalMemoryTest(FrontCase):
         gc.collect()
         gc.disable()
         self.addCleanup(gc.enable)
-        front.ask("POST", "/v1/chat/completions", b'{"model": "mini", "messages": "')
+        front.ask("POST", CHAT, b'{"model": "mini", "messages": "')
         front.chat(model="nobody")
         front.chat(key=poor)
         for _ in range(3):
