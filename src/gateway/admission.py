@@ -12,7 +12,7 @@ from gateway.chat import ChatRequest
 from gateway.clock import Clock
 from gateway.config import TenantConfig
 from gateway.context import Facts, Principal
-from gateway.errors import ModelNotAllowed, RateLimited
+from gateway.errors import ModelNotAllowed, ModelNotFound, RateLimited
 from gateway.keys import KeyRing
 from gateway.ledger import Ledger
 from gateway.limits import Decision, TokenBucket
@@ -61,15 +61,24 @@ class Admission:
         key = self._keys.authenticate(raw_key)
         tenant = self._tenants.get(key.tenant)
         return Principal(
-            key.id, key.tenant, self._ledger.account(key.tenant, key.id), tenant.models if tenant else None
+            key_id=key.id,
+            tenant=key.tenant,
+            account=self._ledger.account(key.tenant, key.id),
+            models=tenant.models if tenant else None,
+            regions=tenant.regions if tenant else None,
         )
 
     def admit(self, principal: Principal, request: ChatRequest, facts: Facts) -> Admitted:
-        """Check the name and the rate. Raises ModelNotFound, ModelNotAllowed, RateLimited; takes no unit then."""
-        plan = self._catalog.plan(request.model, request.body, request.options.tags)
-        facts.alias = plan.alias
+        """Check the name, plan the route and check the rate.
+
+        Raises ModelNotFound, ModelNotAllowed, RateLimited, or what Catalog.plan does; takes no unit then.
+        """
+        if request.model not in self._catalog:
+            raise ModelNotFound(request.model[:128])
+        facts.alias = request.model
         if not may_ask(principal.models, request.model):
             raise ModelNotAllowed(request.model[:128])
+        plan = self._catalog.plan(request.model, request.body, request.options.tags, principal.regions)
         bucket = self._buckets.get(principal.tenant)
         if bucket is None:
             return Admitted(plan, None, None)

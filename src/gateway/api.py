@@ -34,8 +34,8 @@ from gateway.http_head import HttpRefusal, NoBody, RequestHead
 from gateway.rows import Exit
 from gateway.server import Exchange
 from llmkit.openai import error_payload
-from llmkit.sse import frame
-from llmkit.types import Cancel
+from llmkit.sse import comment, frame
+from llmkit.types import Cancel, Pulse
 from tracekit.trace import parse_traceparent
 
 HEALTH_PATHS = {
@@ -45,6 +45,9 @@ HEALTH_PATHS = {
     "/readyz": "ready",
     "/health/readiness": "ready",
 }
+SILENCE_S = 15.0
+"""A stream that has begun is never silent for longer: proxies between cut idle connections, many at 60 s."""
+
 LONG_WAIT_S = 120
 """Client libraries sleep through any Retry-After; beyond this they are told not to retry."""
 
@@ -76,8 +79,8 @@ class Effects(Protocol):
         """Run a story to its end and return its result."""
         ...
 
-    def pause(self, seconds: float, cancel: Cancel) -> None:
-        """Let `seconds` pass, unless `cancel` fires first: then raise its reason."""
+    def pause(self, seconds: float, cancel: Cancel, pulse: Pulse) -> None:
+        """Let `seconds` pass, with `pulse` beating; unless `cancel` fires first: then raise its reason."""
         ...
 
 
@@ -199,7 +202,7 @@ class Api:
 
 
 class _HttpCaller:
-    """The Caller of one HTTP exchange."""
+    """The Caller of one HTTP exchange, and its Pulse: `due_s` is when the client must hear something next."""
 
     def __init__(self, exchange: Exchange, facts: Facts, clock: Clock, effects: Effects) -> None:
         self._exchange = exchange
@@ -207,23 +210,43 @@ class _HttpCaller:
         self._clock = clock
         self._effects = effects
         self.started = False
+        self.due_s = math.inf
 
     @property
     def cancel(self) -> Cancel:
         return self._exchange.cancel
 
+    @property
+    def pulse(self) -> Pulse:
+        return self
+
+    def hold_head(self, until_s: float) -> None:
+        self.due_s = until_s
+
+    def beat(self) -> None:
+        self._start()
+        self._send(comment("ping"))
+
     async def start(self) -> None:
-        self.started = True
-        self._exchange.start_stream(200, [*_STREAM, *fact_headers(self._facts, self._clock.now_s())])
+        self._start()
 
     async def send(self, frame: bytes) -> None:
-        self._exchange.send(frame)
+        self._send(frame)
 
     async def finish(self, last: bytes) -> None:
         self._exchange.finish(last)
 
     async def pause(self, seconds: float) -> None:
-        self._effects.pause(seconds, self._exchange.cancel)
+        self._effects.pause(seconds, self._exchange.cancel, self)
+
+    def _start(self) -> None:
+        if not self.started:
+            self.started = True
+            self._exchange.start_stream(200, [*_STREAM, *fact_headers(self._facts, self._clock.now_s())])
+
+    def _send(self, frame: bytes) -> None:
+        self._exchange.send(frame)
+        self.due_s = self._clock.now_s() + SILENCE_S
 
 
 def _body_of(exchange: Exchange) -> bytes:

@@ -4,6 +4,7 @@ The only file, besides the command line, that reads the environment of the proce
 """
 
 import os
+import random  # noqa: TID251 - the source that randomness is handed in from
 import sqlite3
 import threading
 from collections.abc import Callable, Mapping
@@ -11,16 +12,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.admission import Admission
+from gateway.attempt import Upstreams
+from gateway.caching import Caching
 from gateway.clock import Clock, RealClock
 from gateway.commands import Commands
-from gateway.config import Config, ProviderConfig, TenantConfig
+from gateway.config import CacheConfig, Config, ProviderConfig, TenantConfig
 from gateway.data_dir import DataDir, machine_boot_id
 from gateway.dispatch import Dispatcher
 from gateway.drive import drive
 from gateway.engines.threads import ThreadsEngine
 from gateway.errors import StoreUnavailable
+from gateway.exact_cache import ExactCache
 from gateway.fake_provider import FakeProvider
 from gateway.gateway import Gateway
+from gateway.health import DeploymentHealth, Fleet
 from gateway.keys import KeyRing
 from gateway.ledger import Ledger, LevelLimit, OnCrash, Policy, Scope
 from gateway.oplog import OpLog
@@ -45,11 +50,12 @@ def request_ids(clock: Clock, random_bytes: Callable[[int], bytes]) -> Callable[
 
 @dataclass(slots=True)
 class Books:
-    """The open ledger and key ring of one data directory."""
+    """The open ledger, key ring and cache of one data directory."""
 
     store: SqliteStore
     ledger: Ledger
     keys: KeyRing
+    cache: ExactCache
     commands: Commands
     orphans: int
 
@@ -61,6 +67,7 @@ class Books:
         except StoreUnavailable:
             pass
         self.store.close()
+        self.cache.close()
 
 
 def open_books(
@@ -72,7 +79,7 @@ def open_books(
 ) -> Books:
     """Open the ledger of an owned directory and resolve what a dead process left in it.
 
-    config  its [store] and budgets apply; None for a command line that serves nothing
+    config  its [store], [cache] and budgets apply; None for a command line that serves nothing
     Raises sqlite_store.StoreRefused, StoreUnavailable.
     """
     clock = clock or RealClock()
@@ -84,7 +91,8 @@ def open_books(
         orphans = drive(ledger.open(pid=os.getpid(), machine_boot=machine_boot_id(), on_crash=on_crash))
         keys = KeyRing(store, clock, os.urandom)
         drive(keys.load())
-        books = Books(store, ledger, keys, Commands(store, ledger, keys, clock), orphans)
+        cache = open_cache(data_dir, config.cache if config else CacheConfig(), clock, on_error)
+        books = Books(store, ledger, keys, cache, Commands(store, ledger, keys, cache, clock), orphans)
         if not ledger.has_level(Scope.GLOBAL, ""):
             drive(ledger.set_level(Scope.GLOBAL, "", Window.TOTAL, None))
         if config is not None:
@@ -95,6 +103,20 @@ def open_books(
             raise StoreRefused(f"{data_dir.ledger} contradicts itself and was not changed: {error}") from error
         raise
     return books
+
+
+def open_cache(
+    data_dir: DataDir, config: CacheConfig, clock: Clock, on_error: Callable[[BaseException], None]
+) -> ExactCache:
+    """The cache of an owned directory."""
+    return ExactCache(
+        data_dir.cache,
+        ttl_s=config.exact_ttl_s,
+        max_bytes=config.exact_max_bytes,
+        clock=clock,
+        draw=random.random,
+        on_error=on_error,
+    )
 
 
 def apply_budgets(config: Config, books: Books) -> None:
@@ -129,6 +151,16 @@ def build_provider(config: ProviderConfig, clock: Clock) -> Provider:
     return LiveProvider(config, client)
 
 
+def build_fleet(config: Config) -> Fleet:
+    """The health of every deployment. One is the same after a reload if nothing that bears on it has changed."""
+    healths, identities = {}, {}
+    for name, deployment in config.deployments.items():
+        provider = config.providers[deployment.provider]
+        healths[name] = DeploymentHealth(config.breaker, config.retry, len(provider.api_keys))
+        identities[name] = (deployment, provider, config.breaker, config.retry)
+    return Fleet(healths, identities)
+
+
 def build_gateway(
     config: Config,
     books: Books,
@@ -136,9 +168,15 @@ def build_gateway(
     clock: Clock | None = None,
     tracer: Tracer | None = None,
     providers: Mapping[str, Provider] | None = None,
+    draw: Callable[[], float] = random.random,
     on_error: Callable[[BaseException], None] = lambda error: None,
+    on_alarm: Callable[[str, str], None] = lambda deployment, why: None,
 ) -> Gateway:
-    """A gateway over open books. `providers` replaces those of the configuration by name, for tests."""
+    """A gateway over open books. `providers` replaces those of the configuration by name, for tests.
+
+    draw      gives numbers from [0, 1), for jitter and weights
+    on_alarm  is told of a deployment that an operator must look at, and why
+    """
     clock = clock or RealClock()
     built = {name: build_provider(provider, clock) for name, provider in config.providers.items()}
     live = [provider for provider in built.values() if isinstance(provider, LiveProvider)]
@@ -147,14 +185,18 @@ def build_gateway(
         for provider in live:
             provider.close()
 
-    admission = Admission(books.keys, books.ledger, Catalog(config), config.tenants, clock)
+    fleet = build_fleet(config)
+    upstreams = Upstreams(built | dict(providers or {}), config.providers, clock)
     return Gateway(
-        admission=admission,
+        admission=Admission(books.keys, books.ledger, Catalog(config, draw), config.tenants, clock),
+        caching=Caching(books.cache if config.cache.exact_ttl_s else None),
         ledger=books.ledger,
-        dispatcher=Dispatcher(built | dict(providers or {}), config.providers, clock),
+        dispatcher=Dispatcher(upstreams, fleet, config.retry, clock, draw=draw, on_alarm=on_alarm),
+        fleet=fleet,
         tracer=tracer or Tracer(),
         clock=clock,
         engine=ThreadsEngine(),
+        head_hold_s=config.server.head_hold_s,
         new_request_id=request_ids(clock, os.urandom),
         on_error=on_error,
         release=release,

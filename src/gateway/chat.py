@@ -17,6 +17,9 @@ MAX_CAP = 1_000_000_000
 MAX_CHOICES = 128
 """OpenAI's own bound of `n`."""
 
+MAX_TTL_S = 366 * 86_400
+"""Longest lifetime that a client may ask for; the cache's own is shorter."""
+
 MAX_TAGS = 16
 MAX_TAG_CHARS = 64
 
@@ -145,8 +148,18 @@ def _options(body: Mapping[str, Any], headers: Options) -> Options:
         prompt_version=_prompt_version(body) or headers.prompt_version,
         no_cache=headers.no_cache or _boolean(cache, "no-cache"),
         no_store=headers.no_store or _boolean(cache, "no-store"),
+        cache_ttl_s=_ttl(cache),
         timeout_s=headers.timeout_s,
     )
+
+
+def _ttl(cache: Mapping[str, Any]) -> float | None:
+    value = cache.get("ttl")
+    if value is None:
+        return None
+    if type(value) not in (int, float) or not 0 < value <= MAX_TTL_S:
+        raise InvalidRequest("`cache.ttl` must be a number of seconds above 0.", param="cache.ttl")
+    return float(value)
 
 
 def _prompt_version(body: Mapping[str, Any]) -> str | None:

@@ -217,6 +217,12 @@ def _parser() -> argparse.ArgumentParser:
     settle.add_argument("--usd", required=True, help="what the call cost")
     void = _add(actions, shared, "ledger.void", "give an open or unresolved hold back", "hold")
     void.add_argument("hold", type=int, metavar="HOLD", help="its id, see ledger holds")
+    cache = commands.add_parser("cache", help="the exact cache: its counts; forget what was remembered")
+    actions = cache.add_subparsers(required=True, metavar="ACTION")
+    _add(actions, shared, "cache.stats", "entries and bytes; hits, misses and the like since the start")
+    purge = _add(actions, shared, "cache.purge", "let nothing that was remembered until now be served", "tenant", "all")
+    purge.add_argument("--tenant", help="of this tenant")
+    purge.add_argument("--all", action="store_true", default=None, help="of every tenant")
     _add(commands, shared, "usage", "requests, tokens and cost per tenant, key and alias")
     return parser
 

@@ -12,6 +12,7 @@ from gateway import audit
 from gateway.clock import Clock
 from gateway.drive import drive
 from gateway.errors import StoreUnavailable
+from gateway.exact_cache import CacheUnavailable, ExactCache
 from gateway.keys import InvalidTenant, Key, KeyChanged, KeyRing, UnknownKey
 from gateway.ledger import AlreadyResolved, Ledger, Scope
 from gateway.migrations import MAX_NANOUSD
@@ -33,8 +34,9 @@ class CommandError(Exception):
 class Commands:
     """The operator's commands over one open data directory."""
 
-    def __init__(self, store: SqliteStore, ledger: Ledger, keys: KeyRing, clock: Clock) -> None:
+    def __init__(self, store: SqliteStore, ledger: Ledger, keys: KeyRing, cache: ExactCache, clock: Clock) -> None:
         self._store = store
+        self._cache = cache
         self._ledger = ledger
         self._keys = keys
         self._clock = clock
@@ -52,6 +54,8 @@ class Commands:
             "ledger.settle": self._settle,
             "ledger.void": self._void,
             "usage": lambda _: drive(audit.usage(self._store)),
+            "cache.stats": lambda _: self._cache.stats(),
+            "cache.purge": self._purge,
         }
 
     def run(self, name: str, arguments: Arguments) -> Any:
@@ -68,6 +72,8 @@ class Commands:
             raise CommandError(f"key {error} was changed by another command at the same time: try again") from error
         except AlreadyResolved as error:
             raise CommandError(f"hold {error} is not open or unresolved") from error
+        except CacheUnavailable as error:
+            raise CommandError(str(error)) from error
         except StoreUnavailable as error:
             raise CommandError("the ledger cannot be read or written") from error
         except InvalidTenant as error:
@@ -134,6 +140,14 @@ class Commands:
         hold_id = _int(arguments, "hold")
         drive(self._ledger.resolve_by_admin(hold_id, None))
         return {"hold": hold_id, "state": "void"}
+
+    # --- cache --------------------------------------------------------------------------------------------------
+
+    def _purge(self, arguments: Arguments) -> dict[str, Any]:
+        tenant = _optional_text(arguments, "tenant")
+        if (tenant is None) is not (arguments.get("all") is True):
+            raise CommandError("purge needs either a tenant or --all")
+        return {"tenant": tenant, "removed": drive(self._cache.purge(tenant))}
 
 
 def _text(arguments: Arguments, name: str) -> str:

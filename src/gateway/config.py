@@ -38,6 +38,7 @@ from gateway.config_schema import (
     ServerConfig,
     StoreConfig,
     TenantConfig,
+    name,
     wording,
 )
 from gateway.migrations import MAX_NANOUSD
@@ -69,13 +70,7 @@ NOT_YET_IN_EFFECT = (
     "server.max_per_tenant",
     "server.queue",
     "server.queue_wait_s",
-    "server.head_hold_s",
-    "deployments.region",
-    "deployments.weight",
     "router",
-    "retry",
-    "breaker",
-    "cache",
 )
 """Sections, and keys of sections, that are checked and then wait for the part of the gateway that acts on them."""
 
@@ -436,6 +431,7 @@ def _tenant(table: Table) -> TenantConfig:
     return table.fill(
         TenantConfig,
         models=table.array("models", wording),
+        regions=table.array("regions", name, empty=False),
         budget_nanousd=table.get("budget_usd", _usd, None),
         rate_per_s=None if rate is None else Fraction(rate),
         burst=burst,

@@ -153,12 +153,18 @@ class Deployment:
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """[[aliases]]: a name that clients ask for; the deployments stand in failover order."""
+    """[[aliases]]: a name that clients ask for.
+
+    deployments  in failover order; `weighted` draws the order of each request by their weights
+    escalate     the alias may climb to stronger tiers, as `auto` does
+    """
 
     name: PublicName
     deployments: tuple[str, ...]
-    strategy: Annotated[Literal["ordered"], one_of("ordered", later=["weighted", "sticky", "fastest"])] = "ordered"
-    escalate: Annotated[bool, only(False, flag)] = False
+    strategy: Annotated[Literal["ordered", "weighted"], one_of("ordered", "weighted", later=["sticky", "fastest"])] = (
+        "ordered"
+    )
+    escalate: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,12 +172,14 @@ class TenantConfig:
     """[[tenants]]: what one tenant may ask for, spend and send.
 
     models          patterns of the names that may be asked for; None allows every name
+    regions         where its requests may be served; None allows every deployment, also one without a region
     budget_nanousd  per window; None is unlimited
     rate_per_s      refill of the token bucket and its size `burst`: both are set, or neither
     """
 
     name: TenantName
     models: tuple[str, ...] | None = None
+    regions: tuple[str, ...] | None = None
     budget_nanousd: int | None = None
     budget_window: Window = Window.MONTH
     rate_per_s: Fraction | None = None

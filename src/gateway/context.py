@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from gateway.ledger import Account
-from llmkit.types import Cancel
+from llmkit.types import Cancel, Pulse
 from tracekit.trace import SpanContext
 
 T = TypeVar("T")
@@ -22,8 +22,25 @@ class Caller(Protocol):
         """What an upstream call must watch while it waits; None if this client cannot leave."""
         ...
 
+    @property
+    def pulse(self) -> Pulse | None:
+        """What keeps a stream's client patient while an upstream call waits; None if that is not needed."""
+        ...
+
+    @property
+    def started(self) -> bool:
+        """Whether the stream was promised, by start() or because the head could be held back no longer."""
+        ...
+
+    def hold_head(self, until_s: float) -> None:
+        """A stream may begin: if nothing has started it by monotonic `until_s`, it is promised then, with a comment.
+
+        Not an effect. From its start on, a comment goes out whenever nothing else has for a while.
+        """
+        ...
+
     async def start(self) -> None:
-        """Promise a stream: from here on the status is 200 and errors go in-band."""
+        """Promise a stream: from here on the status is 200 and errors go in-band. Does nothing the second time."""
         ...
 
     async def send(self, frame: bytes) -> None:
@@ -57,12 +74,15 @@ class Engine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who asks: an authenticated key. `models` are the name patterns it may ask for; None is all."""
+    """Who asks: an authenticated key. `models` are the name patterns it may ask for, `regions` where its requests may
+    be served; None is all.
+    """
 
     key_id: str
     tenant: str
     account: Account
     models: tuple[str, ...] | None
+    regions: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +90,8 @@ class Options:
     """What a client tells the gateway itself, in headers or in the body.
 
     The body's tags and version win; either place may ask for privacy or to leave the caches alone.
+
+    cache_ttl_s  how long the answer may be remembered; None for as long as the cache does
     """
 
     tags: tuple[str, ...] = ()
@@ -77,6 +99,7 @@ class Options:
     prompt_version: str | None = None
     no_cache: bool = False
     no_store: bool = False
+    cache_ttl_s: float | None = None
     timeout_s: float | None = None
 
 
@@ -94,7 +117,8 @@ class Facts:
     """What is known of a request so far; every answer tells it, errors too.
 
     started_s   monotonic instant at which the whole request had arrived; None before
-    upstream_s  seconds spent waiting for upstreams
+    upstream_s  seconds spent waiting for upstreams, and between calls to them
+    age_s       seconds since a remembered answer was made; None for a fresh one
     """
 
     request_id: str
@@ -110,6 +134,11 @@ class Facts:
     rate: RateState | None = None
     started_s: float | None = None
     upstream_s: float = 0.0
+    age_s: int | None = None
+
+    def hop(self, outcome: str, deployment: str | None = None) -> None:
+        """Note how a deployment answered, for the route; the one that was called last unless it is named."""
+        self.hops.append(f"{deployment or self.deployment}={outcome}")
 
 
 @dataclass(slots=True)

@@ -3,6 +3,7 @@
 DATA_DIR/lock       flock'ed by the living owner; its content means nothing
 DATA_DIR/control    mode 0600: address, pid and a random secret of this start, for the command line
 DATA_DIR/ledger.db  the ledger
+DATA_DIR/cache.db   answers that may be given again; may be deleted while nobody owns the directory
 """
 
 import contextlib
@@ -50,6 +51,10 @@ class DataDir:
     @property
     def ledger(self) -> Path:
         return self.path / "ledger.db"
+
+    @property
+    def cache(self) -> Path:
+        return self.path / "cache.db"
 
     def publish(self, control: Control) -> None:
         """Write the control file, whole or not at all."""

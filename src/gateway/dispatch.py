@@ -1,120 +1,344 @@
-"""From an admitted request to an open upstream answer: what is sent, what it can cost at most, and the call itself.
+"""Walks the plan of one request: permit, hold, call, and what comes next when the call fails.
 
-One deployment, one attempt. Knows no client, no HTTP and no ledger.
+    for each stage (a tier), for each deployment in it:
+        permit? ── no ──> the next deployment
+        hold ──> call ──> the answer reaches the client: done
+                   └── failed ──> the verdict says: here again, the next deployment, or the end
+    a stage without an answer, or an answer that a validator refused ──> the next stage
+
+What a failure means stands in one table (`verdict`), what is left of a hold in another (`settlement`); here is only the
+order of things. If money for the next call is refused, the last outcome stands. Knows no HTTP and no SQL.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 
+from gateway.attempt import Attempt, Upstreams
 from gateway.chat import ChatRequest
 from gateway.clock import Clock
-from gateway.config import Deployment, ProviderConfig
-from gateway.context import RequestContext
-from gateway.errors import AllProvidersFailed, ClientGone, Draining, InvalidRequest
-from gateway.evidence import Evidence, Reach
-from gateway.providers import Provider, ProviderAnswer, UpstreamCall
-from gateway.verdict import judge
-from llmkit.errors import ProviderError
-from llmkit.openai import to_wire
-from llmkit.prices import PriceEntry
-from llmkit.tokens import Unbounded, approx_tokens, messages_tokens, prompt_bound
+from gateway.config import RetryConfig
+from gateway.context import Answer, RequestContext
+from gateway.errors import (
+    AllProvidersFailed,
+    BudgetExceeded,
+    BudgetReserved,
+    GatewayError,
+    QuotaExhausted,
+    RateLimited,
+    UpstreamTimeout,
+)
+from gateway.health import LONG_PAUSE_S, LONGEST_PAUSE_S, Absence, DeploymentHealth, Entry, Fleet
+from gateway.ledger import AlreadyResolved, Purpose
+from gateway.relay import AnswerRefused, Keeper, Relay
+from gateway.retry import backoff_s
+from gateway.router import RoutePlan, Stage
+from gateway.rows import Exit
+from gateway.settlement import Settlement
+from gateway.verdict import Again, AttemptFailed, Pause, Verdict
 from tracekit.trace import Span
+
+_OUT_OF_SERVICE_S = 60.0
+"""When to ask again for a model whose deployments have no price in force, or were all taken out."""
+
+
+class _Then(Enum):
+    """What follows a deployment that gave no answer."""
+
+    NEXT_DEPLOYMENT = auto()
+    NEXT_STAGE = auto()
+    STOP = auto()
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
-    """One upstream call as it will be made. `bound_nanousd` is the most it can cost."""
+class _Refused:
+    """An answer that a validator refused, and by whom it was made."""
 
-    deployment: Deployment
-    price: PriceEntry
-    wire: bytes
-    prompt_bound: int
-    output_bound: int
+    answer: AnswerRefused
+    attempt: Attempt
+
+
+@dataclass(slots=True)
+class _Walk:
+    """One request on its way through its plan.
+
+    met        every deployment that was called or found absent
+    error      what the client would be told of the last call that failed
+    outcome    how that call ended, in one word
+    limited    whether every deployment so far was at a limit of its upstream; `exhausted`: at its quota
+    refused    the last answer that a validator refused
+    """
+
+    context: RequestContext
+    request: ChatRequest
+    plan: RoutePlan
+    settlement: Settlement
+    span: Span
+    keeper: Keeper | None
+    met: list[str]
+    error: GatewayError | None = None
+    outcome: str = "unknown"
+    limited: bool = True
+    exhausted: bool = True
+    refused: _Refused | None = None
 
     @property
-    def bound_nanousd(self) -> int:
-        return self.price.price.bound_nanousd(self.prompt_bound, self.output_bound)
+    def has_outcome(self) -> bool:
+        return self.error is not None or self.refused is not None
 
-    def evidence(self) -> Evidence:
-        """A clean sheet of what is known of this call."""
-        return Evidence(self.prompt_bound, self.output_bound)
+    def fail(self, verdict: Verdict) -> None:
+        """A call failed."""
+        self.error, self.outcome = verdict.error, verdict.outcome
+        self.limited &= isinstance(verdict.error, RateLimited | QuotaExhausted)
+        self.exhausted &= isinstance(verdict.error, QuotaExhausted)
+
+    def skip(self, deployment: str, absence: Absence | None) -> None:
+        """A deployment got no call."""
+        self.context.facts.hop(absence or Absence.OPEN, deployment)
+        self.limited &= absence in (Absence.RATE_LIMITED, Absence.QUOTA)
+        self.exhausted &= absence is Absence.QUOTA
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """A deployment's turn in a walk.
+
+    bound_nanousd  the most that the dearest deployment of the stage can cost
+    stage          index of the stage
+    rest           those of the stage whose turn comes later
+    alone          whether the stage has no other deployment
+    """
+
+    attempt: Attempt
+    bound_nanousd: int
+    stage: int
+    rest: Sequence[Attempt]
+    alone: bool
+
+    @property
+    def name(self) -> str:
+        return self.attempt.deployment.name
 
 
 class Dispatcher:
-    """Immutable: prepares and makes calls."""
+    """Immutable but for the health of the deployments, which locks itself.
 
-    def __init__(self, providers: Mapping[str, Provider], configs: Mapping[str, ProviderConfig], clock: Clock) -> None:
-        self._providers = providers
-        self._configs = configs
+    draw      gives numbers from [0, 1), for the jitter
+    on_alarm  is told the name of a deployment that an operator must look at, and why
+    """
+
+    def __init__(
+        self,
+        upstreams: Upstreams,
+        fleet: Fleet,
+        retry: RetryConfig,
+        clock: Clock,
+        *,
+        draw: Callable[[], float],
+        on_alarm: Callable[[str, str], None] = lambda deployment, why: None,
+    ) -> None:
+        self._upstreams = upstreams
+        self._fleet = fleet
+        self._retry = retry
         self._clock = clock
+        self._draw = draw
+        self._on_alarm = on_alarm
 
-    def prepare(self, request: ChatRequest, deployment: Deployment, started_ms: int) -> Attempt:
-        """What would be sent to `deployment`, priced by the entry in force at `started_ms` (UTC milliseconds).
+    async def serve(
+        self,
+        context: RequestContext,
+        request: ChatRequest,
+        plan: RoutePlan,
+        settlement: Settlement,
+        span: Span,
+        keeper: Keeper | None = None,
+    ) -> Answer:
+        """Give the client an answer of one of the plan's deployments.
 
-        Raises InvalidRequest for content without a bound, AllProvidersFailed if no price is in force yet.
+        Raises GatewayError: of the ledger if the first hold is refused, else what the last outcome means for the
+        client; ClientGone, Draining. The settlement knows of every call that was made.
         """
-        price = deployment.prices.at(started_ms)
-        if price is None:
-            raise AllProvidersFailed(f"`{deployment.name}` has no price in force.")
-        cap = request.cap or default_cap(request, deployment)
-        wire = to_wire(
-            request.body,
-            model=deployment.model,
-            cap_field=deployment.output_cap_field,
-            cap=cap,
-            stream_usage=self._configs[deployment.provider].stream_usage,
-        )
-        try:
-            prompt = prompt_bound(request.body, encoded_len=len(wire), file_bound=deployment.context_window)
-        except Unbounded as error:
-            raise InvalidRequest(error.message, param=error.param) from error
-        return Attempt(deployment, price, wire, prompt, request.choices * (cap + predicted_bytes(request)))
+        walk = _Walk(context, request, plan, settlement, span, keeper, [])
+        for index, stage in enumerate(plan.stages):
+            answer = await self._try_stage(walk, index, stage)
+            if isinstance(answer, Answer):
+                return answer
+            if answer is _Then.STOP:
+                break
+        return await self._conclude(walk)
 
-    async def open(
-        self, context: RequestContext, request: ChatRequest, attempt: Attempt, evidence: Evidence, span: Span
-    ) -> ProviderAnswer:
-        """Make the call; returns an answer whose body is still to be read. Raises GatewayError, ClientGone, Draining.
+    async def _try_stage(self, walk: _Walk, index: int, stage: Stage) -> Answer | _Then:
+        in_service = [deployment for deployment in stage if self._fleet.serves(deployment)]
+        attempts = self._upstreams.prepare(walk.request, in_service, walk.context.started_ms)
+        bound = max((attempt.bound_nanousd for attempt in attempts), default=0)
+        for at, attempt in enumerate(attempts):
+            turn = _Turn(attempt, bound, index, attempts[at + 1 :], alone=len(attempts) == 1)
+            answer = await self._try_deployment(walk, turn)
+            if answer is not _Then.NEXT_DEPLOYMENT:
+                return answer
+        return _Then.NEXT_STAGE
 
-        `evidence` says at any moment how far the call got.
-        """
-        deployment, facts = attempt.deployment, context.facts
-        facts.deployment, facts.provider, facts.tier = deployment.name, deployment.provider, deployment.tier
-        facts.attempts += 1
-        started_s = self._clock.now_s()
-        call = UpstreamCall(
-            deployment,
-            attempt.wire,
-            request.stream,
-            deadline_s=context.deadline_s,
-            time_left_s=None if context.deadline_s is None else max(context.deadline_s - started_s, 0),
-            traceparent=span.context.traceparent(),
+    async def _try_deployment(self, walk: _Walk, turn: _Turn) -> Answer | _Then:
+        """Call one deployment, again if its verdicts allow that, until it answers or its turn is over."""
+        health = self._fleet[turn.name]
+        walk.met.append(turn.name)
+        retries = 0
+        while True:
+            now_s = self._clock.now_s()
+            if walk.context.deadline_s is not None and now_s >= walk.context.deadline_s:
+                walk.error = UpstreamTimeout("The request's own time was over before an upstream answered.")
+                walk.limited = False
+                return _Then.STOP
+            entry = health.enter(now_s)
+            if entry is None:
+                if not retries:
+                    walk.skip(turn.name, health.absence(now_s))
+                return _Then.NEXT_DEPLOYMENT
+            if not retries:
+                health.retries.note_request(now_s)
+            try:
+                return await self._call(walk, turn, entry)
+            except AnswerRefused as refused:
+                walk.refused = _Refused(refused, turn.attempt)
+                return _Then.NEXT_STAGE
+            except AttemptFailed as failed:
+                verdict = failed.verdict
+            except (BudgetExceeded, BudgetReserved, AlreadyResolved):
+                if not walk.has_outcome:
+                    raise
+                return _Then.STOP
+            walk.fail(verdict)
+            self._pause(turn.name, health, entry.credential, verdict)
+            wait_s = self._wait_before_again(walk, turn, verdict, entry.credential, retries)
+            if wait_s is None:
+                return _Then.NEXT_DEPLOYMENT if verdict.elsewhere else _Then.STOP
+            retries += 1
+            await self._wait(walk.context, wait_s)
+
+    async def _call(self, walk: _Walk, turn: _Turn, entry: Entry) -> Answer:
+        """One call, with money behind it; the permit is answered on every way out."""
+        attempt, context, request = turn.attempt, walk.context, walk.request
+        evidence, deployment = attempt.evidence(), attempt.deployment
+        purpose = Purpose(
+            request_id=context.facts.request_id,
+            attempt=context.facts.attempts + 1,
+            alias=walk.plan.alias,
+            deployment=deployment.name,
+            price_version=attempt.price.version,
         )
-        evidence.reach = Reach.UNKNOWN
+        answer_permit = entry.permit.release
         try:
-            return await self._providers[deployment.provider].open(call, context.caller)
-        except ProviderError as failure:
-            verdict = judge(failure)
-            evidence.reach, evidence.usage = verdict.reach, failure.usage
-            if verdict.reach is Reach.PRODUCED:
-                evidence.output_bytes = evidence.output_bound  # it may all have been written, streamed or not
-            facts.hops.append(f"{deployment.name}={failure.kind}")
-            span.fail(str(failure.status or failure.kind))
-            raise verdict.error from failure
-        except (ClientGone, Draining) as left:
-            if isinstance(left.__cause__, ProviderError) and not left.__cause__.sent:
-                evidence.reach = Reach.NOT_SENT
+            exit_ = _exit_of(walk, turn)
+            await walk.settlement.cover(purpose, turn.bound_nanousd, evidence, attempt.price, former=walk.outcome)
+            with walk.span.child("attempt", deployment=deployment.name, provider=deployment.provider) as span:
+                upstream = await self._upstreams.open(
+                    context, request, attempt, evidence, span, credential=entry.credential
+                )
+                try:
+                    relay = Relay(
+                        context,
+                        request,
+                        upstream,
+                        evidence,
+                        walk.settlement,
+                        self._clock,
+                        exit=exit_,
+                        may_climb=turn.stage + 1 < len(walk.plan.stages),
+                        keeper=walk.keeper,
+                    )
+                    answer = await (relay.stream() if request.stream else relay.whole())
+                finally:
+                    upstream.close()
+            answer_permit = entry.permit.failure if relay.broke else entry.permit.success
+            return answer
+        except AnswerRefused:
+            answer_permit = entry.permit.success
+            raise
+        except AttemptFailed as failed:
+            answer_permit = entry.permit.failure if failed.verdict.sick else entry.permit.release
             raise
         finally:
-            facts.upstream_s += self._clock.now_s() - started_s
+            answer_permit(self._clock.now_s())
+
+    # --- after a failure ----------------------------------------------------------------------------------------
+
+    def _pause(self, name: str, health: DeploymentHealth, credential: int, verdict: Verdict) -> None:
+        if verdict.pause is Pause.NONE:
+            return
+        asked_s, why = verdict.wait_s, Absence.RATE_LIMITED
+        wait_s = self._retry.pause_s if asked_s is None else asked_s
+        if verdict.pause is Pause.LONG:
+            why = Absence.QUOTA if isinstance(verdict.error, QuotaExhausted) else Absence.REFUSED
+            wait_s = max(asked_s or 0.0, LONG_PAUSE_S)
+            self._on_alarm(name, why)
+        health.pause(credential, self._clock.now_s() + min(wait_s, LONGEST_PAUSE_S), why)
+
+    def _wait_before_again(
+        self, walk: _Walk, turn: _Turn, verdict: Verdict, credential: int, retries: int
+    ) -> float | None:
+        """Seconds after which the same deployment is asked again; None if it is not."""
+        health, now_s = self._fleet[turn.name], self._clock.now_s()
+        if verdict.pause is not Pause.NONE and retries + 1 < health.credentials and health.is_free(now_s, credential):
+            return 0.0
+        if retries >= self._retry.max_retries:
+            return None
+        least_s = self._least_wait_s(turn, verdict, health, now_s)
+        if least_s is None:
+            return None
+        wait_s = least_s + backoff_s(retries, base_s=self._retry.base_s, cap_s=self._retry.cap_s, draw=self._draw)
+        deadline_s = walk.context.deadline_s
+        if deadline_s is not None and now_s + wait_s >= deadline_s:
+            return None
+        return wait_s if health.retries.take(now_s) else None
+
+    def _least_wait_s(self, turn: _Turn, verdict: Verdict, health: DeploymentHealth, now_s: float) -> float | None:
+        """What comes before the jitter; None if the same deployment is not to be asked again."""
+        match verdict.again:
+            case Again.SOON:
+                asked_s = verdict.wait_s or 0.0
+            case Again.AFTER_PAUSE if turn.alone:
+                asked_s = health.wait_s(now_s)
+            case Again.IF_ALONE if not any(self._fleet[other.deployment.name].is_free(now_s) for other in turn.rest):
+                asked_s = 0.0
+            case _:
+                return None
+        return asked_s if asked_s <= self._retry.retry_after_max_s else None
+
+    async def _wait(self, context: RequestContext, seconds: float) -> None:
+        started_s = self._clock.now_s()
+        try:
+            await context.caller.pause(seconds)
+        finally:
+            context.facts.upstream_s += self._clock.now_s() - started_s
+
+    # --- the end without an answer ------------------------------------------------------------------------------
+
+    async def _conclude(self, walk: _Walk) -> Answer:
+        """A refused answer is better than none; else raise what the walk came to."""
+        if walk.refused is None:
+            raise self._error_of(walk)
+        facts, deployment = walk.context.facts, walk.refused.attempt.deployment
+        facts.deployment, facts.provider, facts.tier = deployment.name, deployment.provider, deployment.tier
+        return await walk.refused.answer.deliver()
+
+    def _error_of(self, walk: _Walk) -> GatewayError:
+        if not walk.met:
+            return AllProvidersFailed("No deployment of this model is in service.", retry_after_s=_OUT_OF_SERVICE_S)
+        now_s = self._clock.now_s()
+        soonest_s = max(min(self._fleet[name].wait_s(now_s) for name in walk.met), 1.0)
+        if walk.limited:
+            if walk.exhausted:
+                return QuotaExhausted(retry_after_s=soonest_s)
+            return RateLimited("Every upstream of this model is at its rate limit.", retry_after_s=soonest_s)
+        if walk.error is None or isinstance(walk.error, RateLimited | QuotaExhausted | AllProvidersFailed):
+            return AllProvidersFailed("No upstream could answer this request.", retry_after_s=soonest_s)
+        return walk.error
 
 
-def default_cap(request: ChatRequest, deployment: Deployment) -> int:
-    """The output cap that is sent when the client gives none: what the model allows and its window has room for."""
-    prompt = messages_tokens(request.body["messages"])
-    return max(1, min(deployment.max_output_tokens, deployment.context_window - prompt))
-
-
-def predicted_bytes(request: ChatRequest) -> int:
-    """Bound of the tokens of a predicted output: rejected ones are billed as completion tokens beside the cap's."""
-    prediction = request.body.get("prediction")
-    return approx_tokens(str(prediction)) * 4 if prediction is not None else 0
+def _exit_of(walk: _Walk, turn: _Turn) -> Exit:
+    """How the request ends if this deployment answers."""
+    if turn.stage:
+        return Exit.ESCALATED
+    if turn.name != walk.plan.stages[0][0].name:
+        return Exit.FAILED_OVER
+    return Exit.RETRIED if walk.context.facts.attempts else Exit.ROUTED

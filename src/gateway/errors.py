@@ -5,9 +5,11 @@
     ├── InvalidApiKey               401  missing, unknown, expired or blocked: one message for all
     ├── BudgetExceeded              402  spent + unresolved leave no room at some level
     ├── ModelNotAllowed             403
+    ├── RegionNotAllowed            403  the model is served, but nowhere that this tenant may use
     ├── ModelNotFound, UnknownUrl   404
     ├── MethodNotAllowed            405
     ├── RateLimited                 429  the gateway's own limit, or every candidate is limited upstream
+    ├── QuotaExhausted              429  the operator's own quota at every candidate is used up
     ├── BudgetReserved              429  there is money, but requests in flight hold it
     ├── InternalError               500
     ├── UpstreamError               502  the last upstream's answer was unusable
@@ -74,6 +76,13 @@ class ModelNotAllowed(GatewayError):
         super().__init__(f"This key may not use the model `{model}`.", param="model")
 
 
+class RegionNotAllowed(GatewayError):
+    status, code, type = 403, "model_not_allowed", "permission_error"
+
+    def __init__(self, model: str) -> None:
+        super().__init__(f"The model `{model}` is not served in a region that this key may use.", param="model")
+
+
 class ModelNotFound(GatewayError):
     status, code, type = 404, "model_not_found", "invalid_request_error"
 
@@ -98,6 +107,14 @@ class MethodNotAllowed(GatewayError):
 
 class RateLimited(GatewayError):
     status, code, type = 429, "rate_limit_exceeded", "rate_limit_error"
+
+
+class QuotaExhausted(GatewayError):
+    status, code, type = 429, "insufficient_quota", "insufficient_quota"
+    should_retry = False
+
+    def __init__(self, *, retry_after_s: float | None = None) -> None:
+        super().__init__("The upstream's quota is exhausted.", retry_after_s=retry_after_s)
 
 
 class BudgetReserved(GatewayError):

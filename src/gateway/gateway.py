@@ -1,9 +1,9 @@
 """The story of a request, in order.
 
-    server → api → admission → router → reserve → dispatch → relay → settle → record
+    server → api → admission → router → cache → reserve → dispatch → relay → settle → record
 
 Every await is an effect: a place where the world can change, stall or crash. Nothing here knows SQL, sockets, which
-engine runs the story, or what a provider is. On every way out the hold is resolved and one row is written.
+engine runs the story, or what a provider is. On every way out each hold is resolved and one row is written.
 """
 
 import json
@@ -11,13 +11,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from gateway.admission import Admission
+from gateway.caching import Caching, replayed
 from gateway.chat import ChatRequest, parse_chat
 from gateway.clock import Clock
-from gateway.config import Deployment
 from gateway.context import Answer, Caller, Engine, Facts, Options, Principal, RequestContext
-from gateway.dispatch import Attempt, Dispatcher
+from gateway.dispatch import Dispatcher
 from gateway.errors import (
-    AllProvidersFailed,
     ClientGone,
     Draining,
     DrainingError,
@@ -25,10 +24,9 @@ from gateway.errors import (
     InternalError,
     InvalidRequest,
 )
-from gateway.evidence import Evidence
-from gateway.ledger import Ledger, Purpose
-from gateway.relay import Relay
-from gateway.router import RoutePlan
+from gateway.exact_cache import Hit
+from gateway.health import Fleet
+from gateway.ledger import Ledger
 from gateway.rows import Exit
 from gateway.settlement import Ending, Settlement
 from tracekit.trace import Span, SpanContext, Tracer
@@ -38,37 +36,42 @@ CLIENT_CLOSED_REQUEST = 499
 
 
 class Gateway:
-    """Composes admission, ledger, dispatch and relay into one request. Safe from any thread.
+    """Composes admission, cache, ledger and dispatch into one request. Safe from any thread.
 
+    head_hold_s     how long a stream's head may wait for the first content
     new_request_id  gives ids that sort by time
     on_error        is told of every exception that is not an outcome of a request
     release         lets go of idle upstream connections once another gateway has taken over
-    `_overbilled` is only ever added to, by single set operations.
     """
 
     def __init__(
         self,
         *,
         admission: Admission,
+        caching: Caching,
         ledger: Ledger,
         dispatcher: Dispatcher,
+        fleet: Fleet,
         tracer: Tracer,
         clock: Clock,
         engine: Engine,
+        head_hold_s: float,
         new_request_id: Callable[[], str],
         on_error: Callable[[BaseException], None] = lambda error: None,
         release: Callable[[], None] = lambda: None,
     ) -> None:
         self._admission = admission
+        self._caching = caching
         self._ledger = ledger
         self._dispatcher = dispatcher
+        self._fleet = fleet
         self._tracer = tracer
         self._clock = clock
         self._engine = engine
+        self._head_hold_s = head_hold_s
         self._new_request_id = new_request_id
         self._on_error = on_error
         self._release = release
-        self._overbilled: set[str] = set()
 
     # --- for the front --------------------------------------------------------------------------------------------
 
@@ -83,12 +86,16 @@ class Gateway:
     @property
     def overbilled(self) -> tuple[str, ...]:
         """Deployments that were seen to bill more than a hold."""
-        return tuple(sorted(self._overbilled))
+        return self._fleet.overbilled
+
+    def deployment_states(self) -> dict[str, str]:
+        """How each deployment stands: closed, half_open, open, or why it is paused."""
+        return self._fleet.states(self._clock.now_s())
 
     def succeed(self, former: "Gateway") -> None:
         """Take over what `former` had learnt, and end it: its requests in flight go on."""
         self._admission.succeed(former._admission)
-        self._overbilled |= former._overbilled
+        self._fleet.succeed(former._fleet)
         former._release()
 
     def new_facts(self) -> Facts:
@@ -137,7 +144,7 @@ class Gateway:
                     raise
                 raise told from error
             finally:
-                self._flag_overbilling(settlement, context.facts)
+                self._fleet.flag(settlement.overbilled)
                 _describe(span, context, settlement.ending)
 
     async def refuse(self, principal: Principal, caller: Caller, facts: Facts, error: GatewayError) -> None:
@@ -185,46 +192,30 @@ class Gateway:
         context.streams, context.tags = request.stream, request.options.tags
         admitted = self._admission.admit(context.principal, request, context.facts)
         span.set("route", admitted.plan.reason)
+        recall = await self._caching.recall(context, request, admitted.plan)
+        if recall.hit is not None:
+            return await self._repeat(context, request, recall.hit, settlement)
+        if request.stream:
+            context.caller.hold_head(context.started_s + self._head_hold_s)
         try:
-            attempt, evidence = await self._reserve(context, request, admitted.plan, settlement)
+            return await self._dispatcher.serve(context, request, admitted.plan, settlement, span, recall.keeper)
         except GatewayError:
-            admitted.give_back(self._clock.now_s(), context.facts)
+            if not context.facts.attempts:
+                admitted.give_back(self._clock.now_s(), context.facts)
             raise
-        with span.child("attempt", deployment=attempt.deployment.name, provider=attempt.deployment.provider) as child:
-            answer = await self._dispatcher.open(context, request, attempt, evidence, child)
-            try:
-                relay = Relay(context, answer, evidence, settlement, self._clock, request.wants_usage, request.choices)
-                return await (relay.stream() if request.stream else relay.whole())
-            finally:
-                answer.close()
 
-    async def _reserve(
-        self, context: RequestContext, request: ChatRequest, plan: RoutePlan, settlement: Settlement
-    ) -> tuple[Attempt, Evidence]:
-        """Hold the most that the call can cost; nothing is sent before this is committed.
-
-        Returns the call to make, and the sheet that the hold will be resolved by.
-        """
-        deployment = self._first_usable(plan, context.started_ms)
-        attempt = self._dispatcher.prepare(request, deployment, context.started_ms)
-        purpose = Purpose(
-            request_id=context.facts.request_id,
-            attempt=1,
-            alias=plan.alias,
-            deployment=attempt.deployment.name,
-            price_version=attempt.price.version,
-        )
-        reservation = await self._ledger.reserve(context.principal.account, attempt.bound_nanousd, purpose)
-        evidence = attempt.evidence()
-        settlement.hold(reservation, evidence, attempt.price)
-        return attempt, evidence
-
-    def _first_usable(self, plan: RoutePlan, started_ms: int) -> Deployment:
-        for deployment in plan.candidates:
-            quarantined = deployment.quarantine_on_overage and deployment.name in self._overbilled
-            if not quarantined and deployment.prices.at(started_ms) is not None:
-                return deployment
-        raise AllProvidersFailed("No deployment of this model is in service.", retry_after_s=60)
+    async def _repeat(self, context: RequestContext, request: ChatRequest, hit: Hit, settlement: Settlement) -> Answer:
+        """Give a remembered answer again: no call, no money, a row."""
+        ending = Ending(Exit.CACHE_HIT, 200)
+        if not request.stream:
+            await settlement.close(ending)
+            return Answer(hit.body)
+        stream = replayed(hit, wants_usage=request.wants_usage)
+        context.facts.exit = ending.exit
+        await context.caller.start()
+        await settlement.close(ending)
+        await context.caller.finish(stream)
+        return Answer(None)
 
     # --- how it ended ---------------------------------------------------------------------------------------------
 
@@ -236,10 +227,6 @@ class Gateway:
             return DrainingError()
         self._on_error(error)
         return InternalError(context.facts.request_id) if isinstance(error, Exception) else error
-
-    def _flag_overbilling(self, settlement: Settlement, facts: Facts) -> None:
-        if settlement.overage_nanousd and facts.deployment is not None:
-            self._overbilled.add(facts.deployment)
 
 
 def _encoded(body: Mapping[str, Any], *, stream: bool) -> bytes:
@@ -254,7 +241,7 @@ def _ending(told: BaseException, facts: Facts) -> Ending:
     if isinstance(told, ClientGone):
         return Ending(Exit.CLIENT_GONE, CLIENT_CLOSED_REQUEST)
     if isinstance(told, GatewayError):
-        refused = facts.attempts == 0 and told.status != InternalError.status
+        refused = not facts.hops and told.status != InternalError.status
         return Ending(Exit.REJECTED if refused else Exit.FAILED, told.status, told.code)
     return Ending(Exit.FAILED, InternalError.status, InternalError.code)
 

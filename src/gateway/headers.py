@@ -74,10 +74,13 @@ def fact_headers(facts: Facts, now_s: float) -> Headers:
     """What is known of the request at monotonic `now_s`."""
     headers = [
         request_id(facts),
-        ("x-gateway-exit", facts.exit or ""),
         ("x-gateway-cache", facts.cache),
         ("x-gateway-attempts", str(facts.attempts)),
     ]
+    if facts.exit is not None:
+        headers.append(("x-gateway-exit", facts.exit))
+    if facts.age_s is not None:
+        headers.append(("age", str(facts.age_s)))
     if facts.deployment is not None:
         headers.append(("x-gateway-deployment", facts.deployment))
         headers.append(("x-gateway-provider", facts.provider or ""))

@@ -9,6 +9,9 @@ conditional update over the three balances whose row count must be three, so `sp
 limit` holds at every level or nothing is booked. A charge belongs to the windows of its reservation, however late it is
 settled. What is billed above the hold is booked whole and marked as overage.
 
+A request has one open hold at a time. Its next call takes the hold over (`carry`, `top_up`) if the last call is proven
+to be unbilled; else `reserve_next` resolves that hold and books another in one transaction.
+
 All amounts are nano-dollars. Every method is one transaction; `settle`, `void`, `leave_unresolved` and `record` never
 fail for want of a disk: with durability `normal` they are queued, with `full` they are committed now or, if that is not
 possible, queued until it is. Money that is merely queued still counts as held.
@@ -85,11 +88,20 @@ class Purpose:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """A hold that waits for its outcome."""
+    """A hold that waits for its outcome; `earlier` says that its request had others before."""
 
     id: int
     amount_nanousd: int
     request_id: str
+    earlier: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a call that may have been billed: what it cost, or None and why nobody knows."""
+
+    cost_nanousd: int | None
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +138,13 @@ _FREE_BALANCE = """spent_nanousd + held_nanousd + unresolved_nanousd + ?1
     <= coalesce((SELECT limit_nanousd FROM levels WHERE levels.id = balances.level_id), 9223372036854775807)"""
 _BOOK = f"""UPDATE balances SET held_nanousd = held_nanousd + ?1
     WHERE id IN (?2, ?3, ?4) AND {_FREE_BALANCE}"""  # noqa: S608 - constants only
-_OPEN_HOLD = """INSERT INTO holds (request_id, attempt, boot_id, tenant, key_id, alias, deployment, price_version,
+_OPEN_HOLD = """INSERT INTO holds (request_id, attempt, alias, deployment, price_version, boot_id, tenant, key_id,
         key_balance, tenant_balance, global_balance, amount_nanousd, state, opened_ms)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'open', ?)"""
+_PURPOSE = "attempt = ?, alias = ?, deployment = ?, price_version = ?"
+_TOP_UP = f"""UPDATE holds SET amount_nanousd = amount_nanousd + ?, {_PURPOSE} WHERE id = ? AND state = 'open'
+    RETURNING key_balance, tenant_balance, global_balance"""  # noqa: S608 - constants only
+_CARRY = f"UPDATE holds SET {_PURPOSE} WHERE id = ? AND state = 'open'"  # noqa: S608 - constants only
 _CLOSE = """UPDATE holds SET state = ?1, cost_nanousd = ?2, overage_nanousd = max(?2 - amount_nanousd, 0),
         resolved_ms = ?3, resolved_by = ?4
     WHERE id = ?5 AND state = ?6
@@ -145,11 +161,18 @@ _MOVE_OUT = {
 _MOVE_TO_UNRESOLVED = """UPDATE balances SET held_nanousd = held_nanousd - ?1,
     unresolved_nanousd = unresolved_nanousd + ?1 WHERE id IN (?2, ?3, ?4)"""
 
-_ORPHANS = """SELECT id, state,
-        request_id, attempt, boot_id, opened_ms, tenant, key_id, alias, deployment, price_version
-    FROM holds WHERE state IN ('open', 'unresolved')
-        AND (state = 'open' OR NOT EXISTS (SELECT 1 FROM requests WHERE requests.request_id = holds.request_id))
+_OPEN_HOLDS = "SELECT id FROM holds WHERE state = 'open' ORDER BY id"
+_ROWLESS = """SELECT request_id, attempt, boot_id, opened_ms, tenant, key_id, alias, deployment, price_version
+    FROM holds WHERE id IN (
+        SELECT max(id) FROM holds AS pending WHERE state IN ('open', 'unresolved')
+            AND NOT EXISTS (SELECT 1 FROM requests WHERE requests.request_id = pending.request_id)
+        GROUP BY request_id)
     ORDER BY id"""
+"""The last hold of each request that died before its row was written: it had one that was open, or given up."""
+
+_MONEY_OF_REQUEST = """SELECT CASE WHEN sum(state = 'unresolved') > 0 THEN 'unresolved'
+        WHEN sum(state = 'settled') > 0 THEN 'settled' ELSE 'void' END, sum(cost_nanousd), sum(overage_nanousd)
+    FROM holds WHERE request_id = ?"""
 
 
 class Ledger:
@@ -261,51 +284,61 @@ class Ledger:
         _check_hold(amount_nanousd)
 
         async def work(transaction: Transaction) -> Reservation:
-            now_ms = self._clock.wall_ms()
-            balances = await self._current_balances(transaction, account, now_ms)
-            await self._book(transaction, balances, amount_nanousd)
-            hold = await transaction.execute(
-                _OPEN_HOLD,
-                (
-                    purpose.request_id,
-                    purpose.attempt,
-                    self.boot_id,
-                    account.tenant,
-                    account.key_id,
-                    purpose.alias,
-                    purpose.deployment,
-                    purpose.price_version,
-                    *balances,
-                    amount_nanousd,
-                    now_ms,
-                ),
-            )
-            return Reservation(hold.last_id, amount_nanousd, purpose.request_id)
+            return await self._open_hold(transaction, account, amount_nanousd, purpose)
 
         reservation = await self._store.transact(work)
         self._opened[reservation.id] = self._clock.now_s()
         return reservation
 
-    async def top_up(self, reservation: Reservation, extra_nanousd: int) -> Reservation:
-        """Raise an open hold by `extra_nanousd` >= 0 in the windows it was made in; returns the larger reservation.
+    async def reserve_next(
+        self, former: Reservation, outcome: Outcome, account: Account, amount_nanousd: int, purpose: Purpose
+    ) -> Reservation:
+        """Resolve the hold of a call that may have been billed, and hold money for the next call of its request.
 
-        Raises BudgetExceeded or BudgetReserved as reserve() does, AlreadyResolved; nothing is booked then.
+        One transaction, so that a request in flight has one open hold at any moment. Raises as reserve() does, after
+        counting the outcome; the former hold is open still, and nothing was booked.
+        """
+        _check_hold(amount_nanousd)
+        _check_amount(outcome.cost_nanousd or 0)
+        at_ms = self._clock.wall_ms()
+
+        async def work(transaction: Transaction) -> Reservation:
+            if outcome.cost_nanousd is None:
+                await self._part(transaction, former.id, outcome.why, at_ms)
+            else:
+                await self._close_once(transaction, former.id, MoneyState.SETTLED, outcome.cost_nanousd, at_ms)
+            return await self._open_hold(transaction, account, amount_nanousd, purpose, earlier=True)
+
+        reservation = await self._store.transact(work)
+        self._opened.pop(former.id, None)
+        self._opened[reservation.id] = self._clock.now_s()
+        return reservation
+
+    async def top_up(self, reservation: Reservation, extra_nanousd: int, purpose: Purpose) -> Reservation:
+        """Raise an open hold by `extra_nanousd` >= 0 in the windows it was made in, for another call of its request.
+
+        Returns the larger reservation. Raises BudgetExceeded or BudgetReserved as reserve() does, AlreadyResolved;
+        nothing is booked then.
         """
         _check_amount(extra_nanousd)
         _check_hold(reservation.amount_nanousd + extra_nanousd)
 
         async def work(transaction: Transaction) -> None:
-            raised = await transaction.execute(
-                """UPDATE holds SET amount_nanousd = amount_nanousd + ? WHERE id = ? AND state = 'open'
-                    RETURNING key_balance, tenant_balance, global_balance""",
-                (extra_nanousd, reservation.id),
-            )
+            raised = await transaction.execute(_TOP_UP, (extra_nanousd, *_words(purpose), reservation.id))
             if not raised.records:
                 raise AlreadyResolved(reservation.id)
             await self._book(transaction, raised.records[0], extra_nanousd)
 
         await self._store.transact(work)
         return replace(reservation, amount_nanousd=reservation.amount_nanousd + extra_nanousd)
+
+    def carry(self, reservation: Reservation, purpose: Purpose) -> None:
+        """The hold stands for another call now, the last one being unbilled. Queued: it moves no money."""
+
+        async def work(transaction: Transaction) -> None:
+            await transaction.execute(_CARRY, (*_words(purpose), reservation.id))
+
+        self._store.enqueue(work, vital=False)
 
     async def settle(self, reservation: Reservation, cost_nanousd: int, row: RequestRow | None = None) -> None:
         """Replace the hold by what the call cost, and append the request's row in the same transaction.
@@ -328,7 +361,10 @@ class Ledger:
         async def work(transaction: Transaction) -> None:
             await self._part(transaction, reservation.id, why, at_ms)
             if row is not None:
-                await rows.append(transaction, row, Money(MoneyState.UNRESOLVED))
+                money = Money(MoneyState.UNRESOLVED)
+                if reservation.earlier:
+                    money = await self._money_of(transaction, reservation.request_id)
+                await rows.append(transaction, row, money)
             self._opened.pop(reservation.id, None)
 
         await self._finish(work)
@@ -458,29 +494,54 @@ class Ledger:
                 )
         raise reserved or LedgerBroken(f"booked fewer than all of the balances {balances} without a limit in the way")
 
+    async def _open_hold(
+        self, transaction: Transaction, account: Account, amount: int, purpose: Purpose, *, earlier: bool = False
+    ) -> Reservation:
+        now_ms = self._clock.wall_ms()
+        balances = await self._current_balances(transaction, account, now_ms)
+        await self._book(transaction, balances, amount)
+        hold = await transaction.execute(
+            _OPEN_HOLD,
+            (
+                purpose.request_id,
+                *_words(purpose),
+                self.boot_id,
+                account.tenant,
+                account.key_id,
+                *balances,
+                amount,
+                now_ms,
+            ),
+        )
+        return Reservation(hold.last_id, amount, purpose.request_id, earlier)
+
     def _resolution(self, reservation: Reservation, state: MoneyState, cost: int, row: RequestRow | None) -> Work[None]:
         at_ms = self._clock.wall_ms()
 
         async def work(transaction: Transaction) -> None:
-            resolved_before = False
-            try:
-                money = Money(
-                    state, cost, await self._close(transaction, reservation.id, state, cost, By.REQUEST, at_ms)
-                )
-            except AlreadyResolved:
-                resolved_before = True
-                money = await self._outcome(transaction, reservation.id)
+            overage = await self._close_once(transaction, reservation.id, state, cost, at_ms)
             if row is not None:
-                await rows.append(transaction, row, money, once=resolved_before)
+                if overage is None or reservation.earlier:
+                    money = await self._money_of(transaction, reservation.request_id)
+                else:
+                    money = Money(state, cost, overage)
+                await rows.append(transaction, row, money, once=overage is None)
             self._opened.pop(reservation.id, None)
 
         return work
 
-    async def _outcome(self, transaction: Transaction, hold_id: int) -> Money:
-        """What somebody else decided about a hold."""
-        found = await transaction.execute(
-            "SELECT state, cost_nanousd, overage_nanousd FROM holds WHERE id = ?", (hold_id,)
-        )
+    async def _close_once(
+        self, transaction: Transaction, hold_id: int, state: MoneyState, cost: int, at_ms: int
+    ) -> int | None:
+        """Resolve a hold for its request and return its overage; None if somebody else has decided about it before."""
+        try:
+            return await self._close(transaction, hold_id, state, cost, By.REQUEST, at_ms)
+        except AlreadyResolved:
+            return None
+
+    async def _money_of(self, transaction: Transaction, request_id: str) -> Money:
+        """What all holds of a request have become, whoever decided it."""
+        found = await transaction.execute(_MONEY_OF_REQUEST, (request_id,))
         state, cost, overage = found.records[0]
         return Money(MoneyState(state), cost, overage)
 
@@ -511,23 +572,17 @@ class Ledger:
         """Resolve every open hold (their process is dead: we hold its lock) and give each dead request its row, also
         those whose hold had been given up before; returns how many holds were open.
         """
-        orphans = await transaction.execute(_ORPHANS)
-        count = 0
-        for hold_id, state, *facts in orphans.records:
-            if state == "open":
-                count += 1
-                state = await self._resolve_orphan(transaction, hold_id, on_crash, now_ms)
-            await rows.append(transaction, _row_of_the_dead(facts, now_ms), Money(MoneyState(state)), once=True)
-        return count
-
-    async def _resolve_orphan(
-        self, transaction: Transaction, hold_id: int, on_crash: OnCrash, now_ms: int
-    ) -> MoneyState:
-        if on_crash is OnCrash.VOID:
-            await self._close(transaction, hold_id, MoneyState.VOID, 0, By.RECOVERY, now_ms)
-            return MoneyState.VOID
-        await self._part(transaction, hold_id, "crash", now_ms)
-        return MoneyState.UNRESOLVED
+        dead = (await transaction.execute(_ROWLESS)).records
+        orphans = (await transaction.execute(_OPEN_HOLDS)).records
+        for (hold_id,) in orphans:
+            if on_crash is OnCrash.VOID:
+                await self._close(transaction, hold_id, MoneyState.VOID, 0, By.RECOVERY, now_ms)
+            else:
+                await self._part(transaction, hold_id, "crash", now_ms)
+        for request_id, *facts in dead:
+            money = await self._money_of(transaction, request_id)
+            await rows.append(transaction, _row_of_the_dead(request_id, facts, now_ms), money)
+        return len(orphans)
 
     async def _finish(self, work: Work[None]) -> None:
         """Commit `work` now (`full`) or soon (`normal`); if now fails, keep trying from memory."""
@@ -540,9 +595,14 @@ class Ledger:
                 self._store.enqueue(work)
 
 
-def _row_of_the_dead(hold: Sequence[Any], now_ms: int) -> RequestRow:
-    """The row of a request that died with its process, as far as its hold knows it."""
-    request_id, attempt, boot_id, opened_ms, tenant, key_id, alias, deployment, price_version = hold
+def _words(purpose: Purpose) -> tuple[int, str, str, str]:
+    """What of a purpose changes from call to call, in the order of the statements."""
+    return (purpose.attempt, purpose.alias, purpose.deployment, purpose.price_version)
+
+
+def _row_of_the_dead(request_id: str, hold: Sequence[Any], now_ms: int) -> RequestRow:
+    """The row of a request that died with its process, as far as its last hold knows it."""
+    attempt, boot_id, opened_ms, tenant, key_id, alias, deployment, price_version = hold
     return RequestRow(
         request_id=request_id,
         boot_id=boot_id,

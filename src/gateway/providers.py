@@ -5,7 +5,6 @@ answer is either one JSON body or a run of event payloads, and close() may be ca
 Neither knows tenants, money or routes.
 """
 
-import threading
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,6 +20,7 @@ class UpstreamCall:
     """One attempt: the wire body for one deployment.
 
     deadline_s   the request's monotonic deadline, None for none; time_left_s  how far off it is, >= 0
+    credential   index of the provider's credential to use; 0 for a provider without any
     """
 
     deployment: Deployment
@@ -29,6 +29,7 @@ class UpstreamCall:
     deadline_s: float | None = None
     time_left_s: float | None = None
     traceparent: str | None = None
+    credential: int = 0
 
 
 class ProviderAnswer(Protocol):
@@ -59,14 +60,12 @@ class Provider(Protocol):
 
 
 class LiveProvider:
-    """An OpenAI-compatible service over HTTP; rotates over its credentials. `_lock` guards `_turn`."""
+    """An OpenAI-compatible service over HTTP. Immutable but for the client's pool, which locks itself."""
 
     def __init__(self, config: ProviderConfig, client: OpenAICompatClient) -> None:
         self.name = config.name
         self._client = client
         self._keys: tuple[Secret, ...] = config.api_keys
-        self._lock = threading.Lock()
-        self._turn = 0
 
     async def open(self, call: UpstreamCall, caller: Caller) -> ProviderAnswer:
         answer = self._client.open(
@@ -74,8 +73,9 @@ class LiveProvider:
             stream=call.stream,
             headers=(("traceparent", call.traceparent),) if call.traceparent else (),
             cancel=caller.cancel,
+            pulse=caller.pulse,
             deadline_s=call.deadline_s,
-            api_key=self._next_key(),
+            api_key=self._keys[call.credential].reveal() if self._keys else None,
         )
         if call.stream and not answer.is_event_stream:
             answer.close()
@@ -90,13 +90,6 @@ class LiveProvider:
     def close(self) -> None:
         """Let go of idle connections; calls that are out go on."""
         self._client.close()
-
-    def _next_key(self) -> str | None:
-        if not self._keys:
-            return None
-        with self._lock:
-            self._turn += 1
-            return self._keys[self._turn % len(self._keys)].reveal()
 
 
 class _LiveAnswer:

@@ -1,43 +1,82 @@
 """From an open upstream answer to the client: whole, or event by event, with the money settled before the last byte.
 
-Each event leaves as it came, before the next is read. A stream that breaks after its head has gone out ends with an
-in-band error and no end mark: a cut stream never looks finished. A stream whose upstream passes the cap is cut.
+Until the model has written something, a stream's events are held back, and what fails is raised, so that another call
+may answer instead; also after the head has gone out. From the first content on each event leaves as it came, before the
+next is read, and what fails is told in-band without an end mark: a cut stream never looks finished. A stream whose
+upstream passes the cap is cut. An answer that a validator refuses is given up only if something stronger may answer.
 """
 
 import contextlib
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Protocol
 
+from gateway.chat import ChatRequest
 from gateway.clock import Clock
 from gateway.context import Answer, RequestContext
-from gateway.errors import ClientGone, Draining, GatewayError, UpstreamError
+from gateway.errors import ClientGone, Draining, GatewayError
 from gateway.evidence import Evidence, Reach, least_tokens
 from gateway.providers import ProviderAnswer
 from gateway.rows import Exit
 from gateway.settlement import Ending, Settlement
-from gateway.verdict import judge
+from gateway.validators import Refusal, refusal
+from gateway.verdict import UNUSABLE_ANSWER, AttemptFailed, Verdict, judge, unusable
 from llmkit.errors import ProviderError
 from llmkit.money import format_usd
-from llmkit.openai import Malformed, WireError, error_payload, from_wire, with_usage
+from llmkit.openai import Completion, Malformed, WireError, error_payload, from_wire, with_usage
 from llmkit.openai_stream import ChunkShaper
 from llmkit.sse import DONE, frame
 from llmkit.types import Usage
 
-_UNUSABLE = "The upstream's answer could not be used."
 _END = frame(DONE)
 _CUT_AT_CAP = "length"
 
 
+class AnswerRefused(Exception):
+    """A validator refused an answer of which the client has seen nothing; deliver() gives it all the same."""
+
+    def __init__(self, reason: Refusal, deliver: Callable[[], Awaitable[Answer]]) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.deliver = deliver
+
+
+class Keeper(Protocol):
+    """Whoever wants to remember answers, as far as they are worth it."""
+
+    def keep_whole(self, raw: bytes, completion: Completion) -> None:
+        """A whole answer, and its bytes as they leave."""
+        ...
+
+    def see(self, payload: bytes) -> None:
+        """The payload of the next event of a stream, as it leaves."""
+        ...
+
+    def keep_stream(self, usage: Usage) -> None:
+        """The stream that was seen has ended well."""
+        ...
+
+
 @dataclass(slots=True)
 class Relay:
-    """One answer on its way to one client."""
+    """One answer on its way to one client.
+
+    exit       how the request ends if this answer is delivered
+    may_climb  whether a refused answer may be given up for a stronger tier's
+    broke      set when the upstream failed after content had reached the client
+    """
 
     context: RequestContext
+    request: ChatRequest
     answer: ProviderAnswer
     evidence: Evidence
     settlement: Settlement
     clock: Clock
-    wants_usage: bool = False
-    choices: int = 1
+    exit: Exit = Exit.ROUTED
+    may_climb: bool = False
+    keeper: Keeper | None = None
+    broke: bool = False
+    _flows: bool = False
     _reported: tuple[Usage | None, int, int] = (None, 0, 0)
 
     @property
@@ -50,16 +89,26 @@ class Relay:
         """A name for an answer that does not say which model it is of: what was asked for."""
         return self.context.facts.alias
 
+    # --- whole --------------------------------------------------------------------------------------------------
+
     async def whole(self) -> Answer:
-        """Read, check and settle a non-streaming answer. Raises GatewayError, ClientGone, Draining."""
+        """Read, check and settle a non-streaming answer. Raises AttemptFailed, AnswerRefused, ClientGone, Draining."""
+        completion = await self._read_whole()
+        refused = refusal(completion.document, self.request.body.get("response_format")) if self.may_climb else None
+        if refused is not None:
+            self._hop(refused)
+            raise AnswerRefused(refused, lambda: self._deliver(completion))
+        self._hop("ok")
+        return await self._deliver(completion)
+
+    async def _read_whole(self) -> Completion:
         started_s = self.clock.now_s()
         try:
             raw = await self.answer.whole()
         except ProviderError as failure:
             verdict = judge(failure)
             self.evidence.reach, self.evidence.usage = verdict.reach, failure.usage
-            self._hop(str(failure.kind))
-            raise verdict.error from failure
+            raise self._failed_by(verdict) from failure
         finally:
             self.context.facts.upstream_s += self.clock.now_s() - started_s
         self.evidence.reach = Reach.PRODUCED
@@ -67,62 +116,75 @@ class Relay:
             completion = from_wire(raw, created=self._created, model=self._model)
         except (Malformed, WireError) as error:
             self.evidence.usage = error.usage if isinstance(error, WireError) else None
-            self._hop("malformed")
-            raise UpstreamError(_UNUSABLE) from error
+            raise self._failed_by(unusable()) from error
         self.evidence.usage, self.evidence.output_bytes = completion.usage, completion.text_bytes
         self.evidence.reached_cap = _CUT_AT_CAP in completion.finish_reasons
-        self._hop("ok")
-        await self.settlement.close(Ending(Exit.ROUTED, 200))
-        charge = self.settlement.charge
+        return completion
+
+    async def _deliver(self, completion: Completion) -> Answer:
+        await self.settlement.close(Ending(self.exit, 200))
+        charge, raw = self.settlement.charge_of(self.evidence), completion.raw
         if completion.usage is None and charge is not None:
-            return Answer(with_usage(completion.raw, charge.usage))
-        return Answer(completion.raw)
+            raw = with_usage(raw, charge.usage)
+        if self.keeper is not None:
+            self.keeper.keep_whole(raw, completion)
+        return Answer(raw)
+
+    # --- streams ------------------------------------------------------------------------------------------------
 
     async def stream(self) -> Answer:
-        """Relay a stream. Before its first event went out, failures are raised as by whole(); after it, they are told
-        in-band and the answer says that it was cut. Raises ClientGone at any time.
+        """Relay a stream. Raises as whole() does until content has gone out; from then on failures are told in-band,
+        and the answer says that it was cut. Raises ClientGone at any time.
         """
-        shaper = ChunkShaper(want_usage=self.wants_usage, created=self._created, model=self._model)
-        started = done = False
+        shaper = ChunkShaper(want_usage=self.request.wants_usage, created=self._created, model=self._model)
+        held: list[bytes] = []
+        done = False
         try:
             while (payload := await self._next()) is not None and (done := payload.strip() == DONE) is False:
-                shaped = shaper.feed(payload)
+                held += shaper.feed(payload)
                 self._note(shaper)
-                for out in shaped:
-                    if not started:
-                        await self._start()
-                        started = True
-                    await self.context.caller.send(frame(out))
+                if self._flows or shaper.started:
+                    await self._send(held)
+                    held.clear()
                 if self._passes_cap(shaper):
-                    return await self._cut("stream_truncated", "The upstream passed the output cap.")
+                    return await self._cut_at_cap()
         except (Malformed, WireError) as error:
             self.evidence.reach = Reach.PRODUCED
             self._note(shaper)
             self._break_off(shaper)
-            if not started:
-                self._hop("malformed")
-                raise UpstreamError(_UNUSABLE) from error
-            return await self._cut("upstream_error", _UNUSABLE)
+            return await self._break(unusable(), "upstream_error", UNUSABLE_ANSWER, error)
         except ProviderError as failure:
             if not self._is_whole(shaper):
-                return await self._failed(failure, shaper, started)
+                verdict = judge(failure, produced=shaper.started)
+                self.evidence.reach = verdict.reach
+                self._break_off(shaper)
+                return await self._break(verdict, "stream_truncated", "The upstream's stream was cut.", failure)
         except Draining:
-            if not started:
+            if not self._flows:
                 raise
             return await self._cut("draining", "The gateway is shutting down.")
         if not (shaper.finished if done else self._is_whole(shaper)):
-            return await self._ended_early(shaper, started)
-        return await self._finish(shaper, started)
+            self.evidence.reach = Reach.PRODUCED
+            self._break_off(shaper)
+            message = "The upstream's stream ended before the answer was finished."
+            return await self._break(unusable(), "stream_truncated", message)
+        return await self._end(shaper, held)
 
     def _is_whole(self, shaper: ChunkShaper) -> bool:
         """Whether a stream without an end mark is complete: every choice that was asked for has its finish reason."""
-        return shaper.finished and len(shaper.finish_reasons) >= self.choices
+        return shaper.finished and len(shaper.finish_reasons) >= self.request.choices
 
-    async def _start(self) -> None:
-        """Promise the stream; what its head says is true so far, and the row tells how it ended."""
-        self.context.facts.exit = Exit.ROUTED
-        self._hop("ok")
-        await self.context.caller.start()
+    async def _send(self, payloads: list[bytes]) -> None:
+        """Send events; before the first, promise the stream. Its head says what is true so far, the row how it ended."""
+        if not self._flows:
+            self._flows = True
+            self.context.facts.exit = self.exit
+            self._hop("ok")
+            await self.context.caller.start()
+        for payload in payloads:
+            if self.keeper is not None:
+                self.keeper.see(payload)
+            await self.context.caller.send(frame(payload))
 
     async def _next(self) -> bytes | None:
         started_s = self.clock.now_s()
@@ -149,36 +211,40 @@ class Relay:
         reported = evidence.usage.completion_tokens if evidence.usage is not None and not shaper.finished else 0
         return reported > evidence.output_bound or least_tokens(evidence) > 2 * evidence.output_bound
 
-    async def _failed(self, failure: ProviderError, shaper: ChunkShaper, started: bool) -> Answer:
-        verdict = judge(failure, produced=shaper.started)
-        self.evidence.reach = verdict.reach
-        self._break_off(shaper)
-        if not started:
-            self._hop(str(failure.kind))
-            raise verdict.error from failure
-        return await self._cut("stream_truncated", "The upstream's stream was cut.")
-
     def _break_off(self, shaper: ChunkShaper) -> None:
         """The upstream failed: if nothing was seen by then, anything may have been written unseen."""
         self.evidence.broken_off = not shaper.started
 
-    async def _ended_early(self, shaper: ChunkShaper, started: bool) -> Answer:
-        """The transport ended as if all were well, without a finish reason."""
-        self.evidence.reach = Reach.PRODUCED
-        self._break_off(shaper)
-        if not started:
-            self._hop("malformed")
-            raise UpstreamError(_UNUSABLE)
-        return await self._cut("stream_truncated", "The upstream's stream ended before the answer was finished.")
+    async def _cut_at_cap(self) -> Answer:
+        """The upstream writes more than it was asked for, which is no sickness: stop paying for it."""
+        if not self._flows:
+            raise self._failed_by(unusable())
+        return await self._cut("stream_truncated", "The upstream passed the output cap.")
 
-    async def _finish(self, shaper: ChunkShaper, started: bool) -> Answer:
-        if not started:
-            await self._start()
-        await self.settlement.close(Ending(Exit.ROUTED, 200))
+    async def _break(self, verdict: Verdict, code: str, message: str, cause: Exception | None = None) -> Answer:
+        """The upstream failed: raise it while the client has seen nothing, else tell it in-band."""
+        if not self._flows:
+            raise self._failed_by(verdict) from cause
+        self.broke = verdict.sick
+        return await self._cut(code, message)
+
+    async def _end(self, shaper: ChunkShaper, held: list[bytes]) -> Answer:
+        if not self._flows and self.may_climb:
+            self._hop(Refusal.EMPTY)
+            raise AnswerRefused(Refusal.EMPTY, lambda: self._finish(shaper, held))
+        return await self._finish(shaper, held)
+
+    async def _finish(self, shaper: ChunkShaper, held: list[bytes]) -> Answer:
+        await self._send(held)
+        await self.settlement.close(Ending(self.exit, 200))
         last = _END
-        charge = self.settlement.charge
-        if self.wants_usage and charge is not None:
-            last = frame(shaper.usage_payload(charge.usage, format_usd(charge.cost_nanousd))) + last
+        charge = self.settlement.charge_of(self.evidence)
+        if charge is not None:
+            if self.keeper is not None:
+                self.keeper.keep_stream(charge.usage)
+            if self.request.wants_usage:
+                cost_usd = format_usd(self.context.facts.cost_nanousd or 0)
+                last = frame(shaper.usage_payload(charge.usage, cost_usd)) + last
         await self.context.caller.finish(last)
         return Answer(None)
 
@@ -189,5 +255,9 @@ class Relay:
             await self.context.caller.send(frame(error_payload(message, GatewayError.type, code, None)))
         return Answer(None, cut=True)
 
+    def _failed_by(self, verdict: Verdict) -> AttemptFailed:
+        self._hop(verdict.outcome)
+        return AttemptFailed(verdict)
+
     def _hop(self, outcome: str) -> None:
-        self.context.facts.hops.append(f"{self.context.facts.deployment}={outcome}")
+        self.context.facts.hop(outcome)

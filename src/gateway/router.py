@@ -2,29 +2,40 @@
 
 `auto` is decided by rules: tools, or the tags `legal` or `math`, want `strong`; more than LONG_TEXT_CHARS characters of
 message text want `standard`; everything else is `cheap`. Any other name is taken as named: an alias, a deployment, or a
-model id that deployments serve, in file order. The router knows nothing of health, money or permissions.
+model id that deployments serve, in file order.
+
+A plan has stages. The deployments of one stage stand for each other; each later stage is a stronger tier, to which only
+`auto` and aliases with `escalate = true` may climb. A deployment that lacks what the request needs, or stands in a
+region that the tenant may not use, is in no stage. The router knows nothing of health or money, nor of who may ask for
+a name.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.config import Config, Deployment
-from gateway.errors import ModelNotFound
+from gateway.config import Alias, Config, Deployment
+from gateway.errors import InvalidRequest, ModelNotFound, RegionNotAllowed
 from gateway.types import Tier
 
 AUTO = "auto"
 LONG_TEXT_CHARS = 800
 HARD_TAGS = frozenset({"legal", "math"})
-_CLIMB = tuple(Tier)
+
+
+Stage = tuple[Deployment, ...]
+"""Deployments that stand for each other, in failover order; at least one."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoutePlan:
-    """The ordered candidates of one request (at least one) and the reason for them."""
+    """The stages of one request, at least one, and the reason for them: the first is tried first, each later one is a
+    stronger tier.
+    """
 
     alias: str
-    candidates: tuple[Deployment, ...]
+    stages: tuple[Stage, ...]
     reason: str
 
 
@@ -61,12 +72,36 @@ def _texts(messages: object) -> Iterator[str]:
                 yield text
 
 
-class Catalog:
-    """Every name that a client may ask for, and the deployments behind it. Immutable."""
+def needs(body: Mapping[str, Any]) -> dict[str, str]:
+    """The capabilities that a chat request needs of a deployment, each with the field that asks for it."""
+    asks_tools = next((field for field in ("tools", "functions") if body.get(field)), None)
+    needed = {} if asks_tools is None else {"tools": asks_tools}
+    response_format = body.get("response_format")
+    if isinstance(response_format, dict) and response_format.get("type") == "json_schema":
+        needed["json_schema"] = "response_format"
+    if _shows_images(body.get("messages")):
+        needed["vision"] = "messages"
+    return needed
 
-    def __init__(self, config: Config) -> None:
+
+def _shows_images(messages: object) -> bool:
+    for message in messages if isinstance(messages, list) else ():
+        content = message.get("content") if isinstance(message, dict) else None
+        for part in content if isinstance(content, list) else ():
+            if isinstance(part, dict) and part.get("type") == "image_url":
+                return True
+    return False
+
+
+class Catalog:
+    """Every name that a client may ask for, and the deployments behind it. Immutable.
+
+    draw  gives numbers from [0, 1), which order the deployments of weighted aliases
+    """
+
+    def __init__(self, config: Config, draw: Callable[[], float]) -> None:
         deployments = config.deployments
-        by_name: dict[str, tuple[Deployment, ...]] = {
+        by_name: dict[str, Stage] = {
             alias.name: tuple(deployments[name] for name in alias.deployments) for alias in config.aliases.values()
         }
         for name, deployment in deployments.items():
@@ -74,27 +109,80 @@ class Catalog:
         for model in dict.fromkeys(deployment.model for deployment in deployments.values()):
             by_name.setdefault(model, tuple(d for d in deployments.values() if d.model == model))
         self._by_name = by_name
-        self._by_tier = {tier: tuple(d for d in deployments.values() if d.tier is tier) for tier in Tier}
+        self._aliases = config.aliases
+        self._by_tier: dict[Tier, Stage] = {
+            tier: tuple(d for d in deployments.values() if d.tier is tier) for tier in Tier
+        }
+        self._draw = draw
 
     def names(self) -> tuple[str, ...]:
         """What may be asked for, `auto` first, then in file order."""
         return (AUTO, *(name for name in self._by_name if name != AUTO))
 
-    def plan(self, name: str, body: Mapping[str, Any], tags: Collection[str]) -> RoutePlan:
-        """The candidates for a request that asks for `name`. Raises ModelNotFound."""
-        if name == AUTO:
-            wanted = route(body, tags)
-            return RoutePlan(AUTO, *self._tier_candidates(wanted))
-        candidates = self._by_name.get(name)
-        if candidates is None:
-            raise ModelNotFound(name[:128])
-        return RoutePlan(name, candidates, "named")
+    def __contains__(self, name: str) -> bool:
+        """Whether a client may ask for `name`, as far as the file goes."""
+        return name == AUTO or name in self._by_name
 
-    def _tier_candidates(self, wanted: Tier) -> tuple[tuple[Deployment, ...], str]:
-        """The wanted tier; without deployments in it the nearest stronger one, else the strongest there is."""
-        at = _CLIMB.index(wanted)
-        for tier in (*_CLIMB[at:], *reversed(_CLIMB[:at])):
-            if self._by_tier[tier]:
-                reason = f"auto: {wanted}" if tier is wanted else f"auto: {wanted}, which no deployment serves"
-                return self._by_tier[tier], reason
-        raise ModelNotFound(AUTO)
+    def plan(
+        self, name: str, body: Mapping[str, Any], tags: Collection[str], regions: tuple[str, ...] | None = None
+    ) -> RoutePlan:
+        """The plan of a request that asks for `name`, within `regions`; None is everywhere.
+
+        Raises ModelNotFound; InvalidRequest if no deployment has a capability that the request needs; RegionNotAllowed
+        if no deployment that has it may be used.
+        """
+        if name not in self:
+            raise ModelNotFound(name[:128])
+        if name == AUTO:
+            return self._auto(route(body, tags), needs(body), regions)
+        alias = self._aliases.get(name)
+        stages = [self._by_name[name]] if alias is None else self._stages_of(alias)
+        return RoutePlan(name, tuple(_fitting(name, stages, needs(body), regions)), "named")
+
+    def _auto(self, wanted: Tier, needed: Mapping[str, str], regions: tuple[str, ...] | None) -> RoutePlan:
+        """The wanted tier and those above it; for want of all of these, the nearest below."""
+        climb = [self._by_tier[tier] for tier in Tier if tier >= wanted]
+        descend = [self._by_tier[tier] for tier in reversed(Tier) if tier < wanted]
+        fitting = _fitting(AUTO, [*climb, *descend], needed, regions)
+        stages = [stage for stage in fitting if stage[0].tier >= wanted] or fitting[:1]
+        served = stages[0][0].tier is wanted
+        return RoutePlan(AUTO, tuple(stages), f"auto: {wanted}" + ("" if served else ", which no deployment serves"))
+
+    def _stages_of(self, alias: Alias) -> Iterable[Stage]:
+        """The alias's own deployments; with `escalate`, those up to the first one's tier, and then tier by tier its own
+        stronger ones, or all of a tier of which it names none.
+        """
+        named = self._by_name[alias.name]
+        ordered = _by_weight(named, self._draw) if alias.strategy == "weighted" else named
+        if not alias.escalate:
+            return [ordered]
+        start = named[0].tier
+        above = [tier for tier in Tier if tier > start]
+        return [
+            tuple(d for d in ordered if d.tier <= start),
+            *(tuple(d for d in ordered if d.tier is tier) or self._by_tier[tier] for tier in above),
+        ]
+
+
+def _by_weight(deployments: Stage, draw: Callable[[], float]) -> Stage:
+    """An order in which each place goes to one of the deployments left, with a chance in proportion to its weight
+    (Efraimidis and Spirakis: sort by u ** (1 / weight), here by its logarithm).
+    """
+    return tuple(sorted(deployments, key=lambda d: math.log(1 - draw()) / d.weight, reverse=True))
+
+
+def _fitting(
+    name: str, stages: Iterable[Stage], needed: Mapping[str, str], regions: tuple[str, ...] | None
+) -> list[Stage]:
+    """The stages without what cannot serve the request, and without those that are then empty; never none at all."""
+    if not needed and regions is None:
+        return [stage for stage in stages if stage]
+    able = [tuple(d for d in stage if d.supports.issuperset(needed)) for stage in stages]
+    if not any(able):
+        raise InvalidRequest(
+            f"No deployment of `{name[:128]}` supports {' and '.join(needed)}.", param=next(iter(needed.values()))
+        )
+    near = [tuple(d for d in stage if regions is None or d.region in regions) for stage in able]
+    if not any(near):
+        raise RegionNotAllowed(name[:128])
+    return [stage for stage in near if stage]

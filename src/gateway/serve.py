@@ -174,7 +174,8 @@ class Process:
         """Bring a changed configuration into force: the last step is the only one that shows, and cannot fail."""
         try:
             config = self._reload()
-            fresh = replace(config, server=self._config.server, store=self._config.store)
+            cache = self._config.cache if config.cache.exact_ttl_s else config.cache
+            fresh = replace(config, server=self._config.server, store=self._config.store, cache=cache)
             gateway = self._build(fresh, books, tracer)
             apply_budgets(fresh, books)
         except ConfigError as error:
@@ -185,7 +186,7 @@ class Process:
             self._log.error(error)
             self._log.event("reload_refused", faults=[type(error).__name__])
         else:
-            for name in ("server", "store"):
+            for name in ("server", "store", "cache"):
                 if getattr(config, name) != getattr(fresh, name):
                     self._log.event("config_warning", detail=f"[{name}] changed: it is only read at the start")
             gateway.succeed(api.gateway)
@@ -193,7 +194,14 @@ class Process:
             self._log.event("reloaded")
 
     def _build(self, config: Config, books: Books, tracer: Tracer) -> Gateway:
-        return build_gateway(config, books, clock=self._clock, tracer=tracer, on_error=self._log.error)
+        return build_gateway(
+            config,
+            books,
+            clock=self._clock,
+            tracer=tracer,
+            on_error=self._log.error,
+            on_alarm=lambda deployment, why: self._log.event("deployment_alarm", deployment=deployment, why=why),
+        )
 
     def _tracer(self, stack: ExitStack) -> Tracer:
         if self._trace_file is None:
@@ -232,7 +240,11 @@ class Process:
 
     def _health(self, books: Books, server: FrontServer, api: Api) -> Health:
         reasons = ["draining"] if server.phase else []
-        details: dict[str, object] = {"in_flight": server.in_flight, "overage_deployments": api.gateway.overbilled}
+        details: dict[str, object] = {
+            "in_flight": server.in_flight,
+            "deployments": api.gateway.deployment_states(),
+            "overage_deployments": api.gateway.overbilled,
+        }
         try:
             unresolved = drive(books.ledger.unresolved_total())
             details |= {"unresolved_nanousd": unresolved, "unresolved_usd": format_usd(unresolved)}

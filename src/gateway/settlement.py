@@ -1,21 +1,22 @@
-"""The guard around a request's money: whatever happens, its hold is resolved once and its row is written once.
+"""The guard around a request's money: whatever happens, each hold is resolved once and its row is written once.
 
-What became of an upstream call is kept as Evidence while it happens. How a hold is resolved follows from that alone:
+What became of an upstream call is kept as Evidence while it happens. How its hold is resolved follows from that alone:
 
-    nothing was sent, or the upstream answered an error without usage      void
+    nothing was sent, or the upstream answered an error without usage      the next call takes the hold over, or void
     usage was reported, or something was produced                          settle, by usage or by estimate
     the client left after the call was sent                                settle what was seen
     sent, and nothing is known                                             unresolved
 
-close() may be called on every way out; only the first does anything.
+So two calls that may both have been billed never share a hold. close() may be called on every way out; only the first
+does anything.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gateway.clock import Clock
 from gateway.context import RequestContext
 from gateway.evidence import Charge, Evidence, Reach, assess
-from gateway.ledger import Ledger, Reservation
+from gateway.ledger import Ledger, Outcome, Purpose, Reservation
 from gateway.rows import Exit, RequestRow
 from llmkit.prices import PriceEntry
 from llmkit.types import Usage
@@ -35,58 +36,99 @@ class _Held:
     """The hold of a call, and what its outcome will be judged by."""
 
     reservation: Reservation
+    purpose: Purpose
     evidence: Evidence
     price: PriceEntry
 
 
 @dataclass(slots=True)
 class Settlement:
-    """The money of one request in the making. Belongs to the request's own story."""
+    """The money of one request in the making. Belongs to the request's own story.
+
+    overbilled  deployments that billed more than a hold
+    _booked     what its calls were settled at, each with its evidence, in order
+    """
 
     ledger: Ledger
     clock: Clock
     context: RequestContext
-    charge: Charge | None = None
+    overbilled: set[str] = field(default_factory=set)
     ending: Ending | None = None
     _held: _Held | None = None
+    _booked: list[tuple[Evidence, Charge]] = field(default_factory=list)
 
-    def hold(self, reservation: Reservation, evidence: Evidence, price: PriceEntry) -> None:
-        """Take charge of a hold that was just booked."""
-        self._held = _Held(reservation, evidence, price)
+    def charge_of(self, evidence: Evidence) -> Charge | None:
+        """What the call of this sheet was settled at; None if it was not, or not yet."""
+        return next((charge for sheet, charge in self._booked if sheet is evidence), None)
 
-    @property
-    def overage_nanousd(self) -> int:
-        """How far the settled cost lies above the hold; 0 before the settlement."""
-        if self.charge is None or self._held is None:
-            return 0
-        return max(self.charge.cost_nanousd - self._held.reservation.amount_nanousd, 0)
+    async def cover(
+        self, purpose: Purpose, bound_nanousd: int, evidence: Evidence, price: PriceEntry, *, former: str = "unknown"
+    ) -> None:
+        """See that a hold of at least `bound_nanousd` stands behind the call that `purpose` names, before it is made.
+
+        evidence  the sheet that this hold will be resolved by
+        former    how the last call of this request ended, for the case that its outcome is unknown
+        Raises BudgetExceeded, BudgetReserved, StoreUnavailable, or AlreadyResolved if the hold was given up meanwhile;
+        nothing was booked then, and the former hold is still this settlement's.
+        """
+        held, account = self._held, self.context.principal.account
+        if held is None:
+            reservation = await self.ledger.reserve(account, bound_nanousd, purpose)
+        elif (charge := self._charge_of(held)) is not None or held.evidence.reach is Reach.UNKNOWN:
+            outcome = Outcome(charge.cost_nanousd if charge else None, former)
+            reservation = await self.ledger.reserve_next(held.reservation, outcome, account, bound_nanousd, purpose)
+            self._book(held, charge)
+        elif held.reservation.amount_nanousd < bound_nanousd:
+            extra = bound_nanousd - held.reservation.amount_nanousd
+            reservation = await self.ledger.top_up(held.reservation, extra, purpose)
+        else:
+            reservation = held.reservation
+            self.ledger.carry(reservation, purpose)
+        self._held = _Held(reservation, purpose, evidence, price)
 
     async def close(self, ending: Ending) -> None:
         """Resolve the hold, if there is one, and write the row. Does nothing the second time."""
         if self.ending is not None:
             return
         self.ending = ending
-        facts = self.context.facts
-        facts.exit, facts.cost_nanousd = ending.exit, 0
-        held = self._held
+        facts, held = self.context.facts, self._held
+        facts.exit = ending.exit
         if held is None:
+            facts.cost_nanousd = 0
             self.ledger.record(self._row(ending))
             return
-        reach = held.evidence.reach
-        left_after_sending = reach is Reach.UNKNOWN and ending.exit is Exit.CLIENT_GONE
-        if held.evidence.usage is not None or reach is Reach.PRODUCED or left_after_sending:
-            self.charge = assess(held.evidence, held.price, streamed=self.context.streams)
-            facts.cost_nanousd = self.charge.cost_nanousd
-            await self.ledger.settle(held.reservation, self.charge.cost_nanousd, self._row(ending))
-        elif reach is Reach.UNKNOWN:
-            facts.cost_nanousd = None
+        left = ending.exit is Exit.CLIENT_GONE
+        charge = self._charge_of(held, left=left)
+        self._book(held, charge)
+        unknown = charge is None and held.evidence.reach is Reach.UNKNOWN
+        facts.cost_nanousd = None if unknown and not self._booked else sum(c.cost_nanousd for _, c in self._booked)
+        if charge is not None:
+            await self.ledger.settle(held.reservation, charge.cost_nanousd, self._row(ending))
+        elif unknown:
             await self.ledger.leave_unresolved(held.reservation, ending.code or "unknown", self._row(ending))
         else:
             await self.ledger.void(held.reservation, self._row(ending))
 
+    def _charge_of(self, held: _Held, *, left: bool = False) -> Charge | None:
+        """What the call behind `held` is settled at; None if it is proven unbilled, or nobody knows.
+
+        left  the client went away while the call ran: what was seen is all that is paid
+        """
+        evidence = held.evidence
+        seen = evidence.usage is not None or evidence.reach is Reach.PRODUCED
+        if seen or (left and evidence.reach is Reach.UNKNOWN):
+            return assess(evidence, held.price, streamed=self.context.streams)
+        return None
+
+    def _book(self, held: _Held, charge: Charge | None) -> None:
+        if charge is not None:
+            self._booked.append((held.evidence, charge))
+            if charge.cost_nanousd > held.reservation.amount_nanousd:
+                self.overbilled.add(held.purpose.deployment)
+
     def _row(self, ending: Ending) -> RequestRow:
         context, facts = self.context, self.context.facts
-        usage = self.charge.usage if self.charge else Usage()
+        usage = sum((charge.usage for _, charge in self._booked), Usage())
         return RequestRow(
             request_id=facts.request_id,
             boot_id=self.ledger.boot_id,
@@ -104,7 +146,7 @@ class Settlement:
             deployment=facts.deployment,
             provider=facts.provider,
             attempts=facts.attempts,
-            estimated=self.charge is not None and self.charge.estimated,
+            estimated=any(charge.estimated for _, charge in self._booked),
             prompt_tokens=usage.prompt_tokens,
             cached_tokens=usage.cached_tokens,
             cache_write_tokens=usage.cache_write_tokens,

@@ -25,7 +25,7 @@ from llmkit.openai_stream import ChunkShaper
 from llmkit.sse import DONE, EventTooLarge, SSEReader
 from llmkit.tokens import approx_tokens, messages_tokens
 from llmkit.transport import Exchange, Pool, Timeouts
-from llmkit.types import Cancel
+from llmkit.types import Cancel, Pulse
 
 __all__ = ["OpenAICompatClient", "Timeouts", "UpstreamAnswer", "approx_tokens", "messages_tokens"]
 
@@ -72,6 +72,7 @@ class OpenAICompatClient:
         path: str = "/chat/completions",
         headers: Sequence[tuple[str, str]] = (),
         cancel: Cancel | None = None,
+        pulse: Pulse | None = None,
         deadline_s: float | None = None,
         api_key: str | None = None,
     ) -> "UpstreamAnswer":
@@ -84,7 +85,13 @@ class OpenAICompatClient:
         """
         key = api_key or self._api_key
         exchange = self._pool.request(
-            "POST", path, _headers(key, stream, headers), body, cancel=cancel, deadline_s=deadline_s
+            "POST",
+            path,
+            _headers(key, stream, headers),
+            body,
+            cancel=cancel,
+            pulse=pulse,
+            deadline_s=deadline_s,
         )
         return self._answer(exchange, key)
 

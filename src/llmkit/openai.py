@@ -92,6 +92,7 @@ class Completion:
     """A whole answer.
 
     raw             JSON ready for the client; the upstream's own bytes if nothing had to be repaired
+    document        what raw says; not to be changed
     usage           None if the upstream reported none that makes sense
     finish_reasons  one per choice, of FINISH_REASONS
     text_bytes      UTF-8 bytes of everything the model wrote: text, refusals, reasoning, tool names and arguments
@@ -99,6 +100,7 @@ class Completion:
     """
 
     raw: bytes
+    document: JsonObject
     usage: Usage | None
     finish_reasons: tuple[str, ...]
     text_bytes: int
@@ -235,6 +237,7 @@ def from_wire(raw: bytes, *, new_id: NewId = random_id, created: int = 0, model:
         edited |= _fill(document["usage"], "total_tokens", usage.total_tokens)
     return Completion(
         raw=wire_json.encode(document) if edited else raw,
+        document=document,
         usage=usage,
         finish_reasons=tuple(choice["finish_reason"] for choice in choices),
         text_bytes=sum(written_bytes(choice["message"]) for choice in choices),

@@ -32,7 +32,7 @@ from llmkit.base_url import BaseUrl
 from llmkit.errors import ProviderError, ProviderErrorKind
 from llmkit.http1 import BadResponse, ResponseHead, ResponseReader
 from llmkit.resolver import Lookup, Resolver, system_lookup
-from llmkit.types import Cancel
+from llmkit.types import Cancel, Pulse
 from llmkit.watch import Call, CancelledError, Deadline, ExpiredError, Watch
 
 RECV_BYTES = 65_536
@@ -114,6 +114,7 @@ class Pool:
         body: bytes,
         *,
         cancel: Cancel | None = None,
+        pulse: Pulse | None = None,
         deadline_s: float | None = None,
     ) -> "Exchange":
         """Send a request and wait for the head of its answer.
@@ -121,12 +122,13 @@ class Pool:
         path        appended to the base URL's; starts with a slash, may hold a query
         headers     beside Host, Content-Length and Accept-Encoding, which are the transport's own
         cancel      watched until the Exchange is closed
+        pulse       beats while the call waits for anything, until then
         deadline_s  the point on `clock` at which the caller's own time is over
         Returns an Exchange whose head has any status from 200 but 3xx; close it.
         Raises ValueError, and nothing was sent, if the request cannot be written safely; else see the module.
         """
         request = self._render(method, path, headers, body)
-        call = self._begin(cancel, deadline_s)
+        call = self._begin(cancel, pulse, deadline_s)
         pooled = self._take_idle()
         if pooled is not None:
             try:
@@ -161,11 +163,11 @@ class Pool:
         head = "".join(lines).encode("latin-1")
         return [head + body] if len(body) <= ONE_WRITE_BYTES else [head, body]
 
-    def _begin(self, cancel: Cancel | None, deadline_s: float | None) -> Call:
+    def _begin(self, cancel: Cancel | None, pulse: Pulse | None, deadline_s: float | None) -> Call:
         limit = Deadline(self._clock() + self._timeouts.total_s, "total")
         if deadline_s is not None:
             limit = min(limit, Deadline(deadline_s, "client"))
-        return Call(self._clock, cancel, limit)
+        return Call(self._clock, cancel, limit, pulse)
 
     def _exchange(self, sock: socket.socket, call: Call, *, reused: bool) -> "Exchange":
         return Exchange(sock, call, self._timeouts, self._give_back, reused=reused)

@@ -33,6 +33,16 @@ class Usage:
             if type(count) is not int or count < 0:
                 raise ValueError("token counts are integers, 0 or more")
 
+    def __add__(self, other: "Usage") -> "Usage":
+        """The tokens of two calls together, class by class."""
+        return Usage(
+            self.prompt_tokens + other.prompt_tokens,
+            self.cached_tokens + other.cached_tokens,
+            self.cache_write_tokens + other.cache_write_tokens,
+            self.completion_tokens + other.completion_tokens,
+            self.reasoning_tokens + other.reasoning_tokens,
+        )
+
     @property
     def total_tokens(self) -> int:
         """Prompt and completion; their parts are not counted twice."""
@@ -52,3 +62,14 @@ class Cancel(Protocol):
 
     def reason(self) -> Exception | None:
         """Called when the descriptor fired: the exception to raise, or None when it was a false alarm."""
+
+
+class Pulse(Protocol):
+    """Something that has to be done now and then while a call waits, on the thread that waits."""
+
+    @property
+    def due_s(self) -> float:
+        """The point on the call's clock at which beat() is to be called next; inf for never."""
+
+    def beat(self) -> None:
+        """Do it, and set the next point. What this raises ends the call, as a cancellation does."""

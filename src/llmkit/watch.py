@@ -1,4 +1,4 @@
-"""Waiting for a descriptor, a caller's cancellation and several clocks at once.
+"""Waiting for a descriptor, a caller's cancellation, a pulse and several clocks at once.
 
 Decides which of them was first. Knows nothing of what travels over the descriptor, and closes nothing.
 """
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from llmkit.types import Cancel
+from llmkit.types import Cancel, Pulse
 
 _LONGEST_POLL_S = 3600  # poll() takes an int of milliseconds; a longer wait is made of several
 
@@ -44,11 +44,23 @@ class Call:
     clock: Callable[[], float]
     cancel: Cancel | None
     limit: Deadline
+    pulse: Pulse | None = None
 
     def check(self) -> None:
         """Raise ExpiredError if the last deadline is over."""
         if self.clock() >= self.limit.at_s:
             raise ExpiredError(self.limit.clock)
+
+    def beat(self, now_s: float) -> float:
+        """Let the pulse beat if it is due by `now_s`; returns when it will be due next. Raises CancelledError."""
+        if self.pulse is None:
+            return math.inf
+        if self.pulse.due_s <= now_s:
+            try:
+                self.pulse.beat()
+            except Exception as reason:
+                raise CancelledError(reason) from reason
+        return self.pulse.due_s
 
 
 class Watch:
@@ -67,10 +79,12 @@ class Watch:
         """Block until there are events, and return them. Raises ExpiredError or CancelledError."""
         end = min(deadline, self._call.limit)
         while True:
-            left_s = end.at_s - self._call.clock()
+            now_s = self._call.clock()
+            left_s = end.at_s - now_s
             if left_s <= 0:
                 raise ExpiredError(end.clock)
-            events = self._look(mask, math.ceil(min(left_s, _LONGEST_POLL_S) * 1000))
+            until_beat_s = max(self._call.beat(now_s) - now_s, 0)
+            events = self._look(mask, math.ceil(min(left_s, until_beat_s, _LONGEST_POLL_S) * 1000))
             if events:
                 return events
 

@@ -10,7 +10,9 @@ from typing import Any, TypeVar
 
 from gateway import audit
 from gateway.admission import Admission
-from gateway.app import Books, build_gateway, open_books
+from gateway.app import Books, build_fleet, build_gateway, open_books
+from gateway.attempt import Upstreams
+from gateway.caching import Caching
 from gateway.clock import Clock, FakeClock, RealClock
 from gateway.config import Config, Deployment, load
 from gateway.data_dir import DataDir
@@ -29,6 +31,12 @@ from tracekit.trace import Tracer
 T = TypeVar("T")
 
 CONFIG = """
+[retry]
+max_retries = 0
+
+[breaker]
+threshold = 1000
+
 [[providers]]
 name = "up"
 dialect = "fake"
@@ -41,7 +49,7 @@ model = "gw-mini"
 price = { input = 1, cached_input = 0.1, output = 4 }
 max_output_tokens = 16384
 """
-"""One deployment at 1 and 4 USD per million tokens over a fake upstream."""
+"""One deployment at 1 and 4 USD per million tokens over a fake upstream; whatever it does is the request's outcome."""
 
 USD = 1_000_000_000
 
@@ -122,13 +130,19 @@ class SimWorld:
 
     def _gateway(self) -> Gateway:
         serial = iter(range(1, 1 << 30))
+        draw = self._random.random
+        fleet = build_fleet(self.config)
+        upstreams = Upstreams(self.providers, self.config.providers, self.clock)
         return Gateway(
-            admission=Admission(self.keys, self.ledger, Catalog(self.config), self.config.tenants, self.clock),
+            admission=Admission(self.keys, self.ledger, Catalog(self.config, draw), self.config.tenants, self.clock),
+            caching=Caching(None),
             ledger=self.ledger,
-            dispatcher=Dispatcher(self.providers, self.config.providers, self.clock),
+            dispatcher=Dispatcher(upstreams, fleet, self.config.retry, self.clock, draw=draw),
+            fleet=fleet,
             tracer=Tracer(random_bytes=self._random.randbytes),
             clock=self.clock,
             engine=_NoEngine(),
+            head_hold_s=self.config.server.head_hold_s,
             new_request_id=lambda: f"req_{self.ledger.boot_id:04d}{next(serial):08d}",
             on_error=self.errors.append,
         )

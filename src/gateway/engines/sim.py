@@ -7,6 +7,7 @@ buckets) is not simulated here.
 """
 
 import contextlib
+import math
 import random  # noqa: TID251 - the scheduler is the source that randomness is handed in from
 import sqlite3
 from collections import deque
@@ -20,7 +21,8 @@ from gateway.clock import FakeClock
 from gateway.errors import ClientGone
 from gateway.sqlite_file import connect_writer, run
 from gateway.store import Durability, Record, Result, Transaction, Value, Work
-from llmkit.types import Cancel
+from llmkit.sse import comment
+from llmkit.types import Cancel, Pulse
 
 T = TypeVar("T")
 
@@ -259,16 +261,22 @@ class SimCaller:
     """A client of the simulation: it keeps what it was sent."""
 
     cancel: Cancel | None = None
+    pulse: Pulse | None = None
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
+        self._head_due_s = math.inf
         self.started = False
         self.received = b""
         self.finished = False
 
+    def hold_head(self, until_s: float) -> None:
+        self._head_due_s = until_s
+
     async def start(self) -> None:
-        await Effect(Kind.CLIENT, "start")
-        self.started = True
+        if not self.started:
+            await Effect(Kind.CLIENT, "start")
+            self.started = True
 
     async def send(self, frame: bytes) -> None:
         await Effect(Kind.CLIENT, "send")
@@ -280,7 +288,13 @@ class SimCaller:
         self.finished = True
 
     async def pause(self, seconds: float) -> None:
-        if seconds > 0:
-            await self._scheduler.sleep(seconds)
-        else:
+        if seconds <= 0:
             await Effect(Kind.UPSTREAM, "step")
+            return
+        until_head_s = max(self._head_due_s - self._scheduler.clock.now_s(), 0)
+        if until_head_s < seconds and not self.started:
+            await self._scheduler.sleep(until_head_s)
+            await self.start()
+            self.received += comment("ping")
+            seconds -= until_head_s
+        await self._scheduler.sleep(seconds)

@@ -6,6 +6,7 @@ stream iterator: its send() suspends to the consumer, who is the engine then.
 
 import contextlib
 import functools
+import math
 import queue
 import select
 import threading
@@ -17,24 +18,27 @@ from gateway.clock import RealClock
 from gateway.context import Story
 from gateway.drive import drive
 from gateway.errors import ClientGone
-from llmkit.types import Cancel
+from llmkit.types import Cancel, Pulse
 
 T = TypeVar("T")
 _CLOCK = RealClock()
+_LONGEST_POLL_S = 3600  # poll() takes an int of milliseconds
 
 
-def pause(seconds: float, cancel: Cancel | None = None) -> None:
-    """Block for `seconds`; if `cancel` fires before they are over, raise its reason."""
+def pause(seconds: float, cancel: Cancel | None = None, pulse: Pulse | None = None) -> None:
+    """Block for `seconds` while `pulse` beats; if `cancel` fires before they are over, raise its reason."""
     if seconds <= 0:
         return
-    if cancel is None:
-        threading.Event().wait(seconds)
-        return
     poll = select.poll()
-    poll.register(cancel.fd, cancel.mask)
+    if cancel is not None:
+        poll.register(cancel.fd, cancel.mask)
     until_s = _CLOCK.now_s() + seconds
-    while (left_s := until_s - _CLOCK.now_s()) > 0:
-        if poll.poll(left_s * 1000) and (reason := cancel.reason()) is not None:
+    while (left_s := until_s - (now_s := _CLOCK.now_s())) > 0:
+        if pulse is not None and pulse.due_s <= now_s:
+            pulse.beat()
+        until_beat_s = math.inf if pulse is None else pulse.due_s - now_s
+        wait_s = max(min(left_s, until_beat_s, _LONGEST_POLL_S), 0)
+        if poll.poll(math.ceil(wait_s * 1000)) and cancel is not None and (reason := cancel.reason()) is not None:
             raise reason
 
 
@@ -45,15 +49,20 @@ class BlockingEffects:
         """Run a story to its end; see drive."""
         return drive(story)
 
-    def pause(self, seconds: float, cancel: Cancel) -> None:
+    def pause(self, seconds: float, cancel: Cancel, pulse: Pulse) -> None:
         """See pause."""
-        pause(seconds, cancel)
+        pause(seconds, cancel, pulse)
 
 
 class _DirectCaller:
     """A client that waits for a whole answer and cannot leave."""
 
     cancel: Cancel | None = None
+    pulse: Pulse | None = None
+    started = False
+
+    def hold_head(self, until_s: float) -> None:
+        raise TypeError("a story that was asked for a whole answer began to stream")
 
     async def start(self) -> None:
         raise TypeError("a story that was asked for a whole answer began to stream")
@@ -79,12 +88,17 @@ class _Yield:
 
 
 class _StreamCaller:
-    """A client that pulls events; it leaves by closing its iterator."""
+    """A client that pulls events; it leaves by closing its iterator. It has no head, and needs no comments."""
 
     cancel: Cancel | None = None
+    pulse: Pulse | None = None
+    started = False
+
+    def hold_head(self, until_s: float) -> None:
+        """Nothing is held back from whoever pulls."""
 
     async def start(self) -> None:
-        """Nothing to promise: there is no head."""
+        self.started = True
 
     async def send(self, frame: bytes) -> None:
         await _Yield(frame)

@@ -1,0 +1,160 @@
+"""How the deployments are doing: breaker, pauses and retry budget of each.
+
+Decides whether a deployment gets a call now, with which of its provider's credentials, and when it could again. A pause
+belongs to one credential, because an upstream limits and refuses accounts, not addresses; a deployment is paused while
+all of its credentials are. What a failure means is decided elsewhere. Time is handed in.
+"""
+
+import math
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from gateway.breaker import Breaker, Permit
+from gateway.config import BreakerConfig, Deployment, RetryConfig
+from gateway.retry import RetryBudget
+
+LONG_PAUSE_S = 60.0
+"""After an upstream refused our credential, our quota or the model: an operator has to act, and every call until then
+is wasted; but once somebody has acted, a minute is soon over.
+"""
+
+LONGEST_PAUSE_S = 3600.0
+"""However long an upstream asks for: daily limits do clear within the day, and a wrong number must not cost one."""
+
+
+class Absence(StrEnum):
+    """Why a deployment gets no call."""
+
+    OPEN = "open"
+    RATE_LIMITED = "rate_limited"
+    QUOTA = "quota_exhausted"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Leave to make one call: the permit, to be answered once, and the index of the credential to use."""
+
+    permit: Permit
+    credential: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Pause:
+    until_s: float
+    why: Absence
+
+
+class DeploymentHealth:
+    """One deployment's. `_lock` guards `_pauses` and `_turn`; breaker and budget lock themselves.
+
+    credentials  how many its provider has; one that needs none counts as one
+    """
+
+    def __init__(self, breaker: BreakerConfig, retry: RetryConfig, credentials: int) -> None:
+        self.retries = RetryBudget(retry.budget_percent, retry.budget_floor)
+        self._breaker = Breaker(breaker.threshold, breaker.cooldown_s)
+        self._lock = threading.Lock()
+        self._pauses: list[_Pause | None] = [None] * max(credentials, 1)
+        self._turn = 0
+
+    @property
+    def credentials(self) -> int:
+        return len(self._pauses)
+
+    def enter(self, now_s: float) -> Entry | None:
+        """Leave for one call with the next credential that is not paused; None if there is none now."""
+        credential = self._next_credential(now_s)
+        if credential is None:
+            return None
+        permit = self._breaker.permit(now_s)
+        return None if permit is None else Entry(permit, credential)
+
+    def pause(self, credential: int, until_s: float, why: Absence) -> None:
+        """Give `credential` no call until monotonic `until_s`; a longer pause that it has already stays."""
+        with self._lock:
+            known = self._pauses[credential]
+            if known is None or known.until_s < until_s:
+                self._pauses[credential] = _Pause(until_s, why)
+
+    def wait_s(self, now_s: float) -> float:
+        """Seconds until a call could be made; 0 if now."""
+        pause = self._pause(now_s)
+        return max(pause.until_s - now_s if pause else 0.0, self._breaker.wait_s(now_s))
+
+    def absence(self, now_s: float) -> Absence | None:
+        """Why there is no call now; None if there could be one."""
+        pause = self._pause(now_s)
+        if pause is not None:
+            return pause.why
+        return Absence.OPEN if self._breaker.wait_s(now_s) > 0 else None
+
+    def is_free(self, now_s: float, beside: int | None = None) -> bool:
+        """Whether there could be a call now, with another credential than `beside`."""
+        return self._pause(now_s, beside) is None and self._breaker.wait_s(now_s) <= 0
+
+    def state(self, now_s: float) -> str:
+        """For people: why there is no call now, else how the breaker stands."""
+        return self.absence(now_s) or self._breaker.state(now_s)
+
+    def _pause(self, now_s: float, beside: int | None = None) -> _Pause | None:
+        """The pause that ends first, but for credential `beside`; None if a credential is free."""
+        with self._lock:
+            pauses = [pause for at, pause in enumerate(self._pauses) if at != beside]
+        lasting = [pause for pause in pauses if pause is not None and pause.until_s > now_s]
+        if len(lasting) < len(pauses):
+            return None
+        return min(lasting, key=lambda pause: pause.until_s, default=_Pause(math.inf, Absence.REFUSED))
+
+    def _next_credential(self, now_s: float) -> int | None:
+        with self._lock:
+            count = len(self._pauses)
+            for step in range(1, count + 1):
+                credential = (self._turn + step) % count
+                pause = self._pauses[credential]
+                if pause is None or pause.until_s <= now_s:
+                    self._pauses[credential] = None
+                    self._turn = credential
+                    return credential
+            return None
+
+
+class Fleet:
+    """The health of every deployment, by name. `_overbilled` is only ever added to, by single set operations.
+
+    identities  what tells whether a deployment of that name is still the same one after a reload
+    """
+
+    def __init__(self, healths: Mapping[str, DeploymentHealth], identities: Mapping[str, object]) -> None:
+        self._healths = dict(healths)
+        self._identities = identities
+        self._overbilled: set[str] = set()
+
+    def __getitem__(self, deployment: str) -> DeploymentHealth:
+        return self._healths[deployment]
+
+    @property
+    def overbilled(self) -> tuple[str, ...]:
+        """Deployments that were seen to bill more than a hold."""
+        return tuple(sorted(self._overbilled))
+
+    def flag(self, deployments: Iterable[str]) -> None:
+        """Remember that these billed more than a hold."""
+        self._overbilled.update(deployments)
+
+    def serves(self, deployment: Deployment) -> bool:
+        """Whether it is in service: one that bills more than a hold is taken out if its configuration says so."""
+        return not (deployment.quarantine_on_overage and deployment.name in self._overbilled)
+
+    def succeed(self, former: "Fleet") -> None:
+        """Go on with what `former` knew of the deployments that are still the same; for a start, before any call."""
+        self._overbilled |= former._overbilled
+        for name, identity in self._identities.items():
+            if former._identities.get(name) == identity:
+                self._healths[name] = former._healths[name]
+
+    def states(self, now_s: float) -> dict[str, str]:
+        """How each deployment stands, for people."""
+        return {name: health.state(now_s) for name, health in self._healths.items()}
