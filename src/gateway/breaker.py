@@ -1,0 +1,121 @@
+"""A circuit breaker: whether a deployment may be called now, decided from how its last calls ended.
+
+    closed      every caller gets a permit; `threshold` failures in a row open the breaker
+    open        nobody does, until `cooldown_s` is over
+    half-open   one caller at a time does, the probe: its success closes, its failure opens again for a full cooldown
+
+A permit belongs to the state in which it was given: once that has changed, its answer changes nothing. A probe that is
+not answered within one more cooldown loses its place to the next caller; until one comes its answer still counts.
+What is a failure is not known here. Time is handed in.
+"""
+
+import threading
+from enum import Enum, StrEnum, auto
+
+_NS = 1_000_000_000
+_ANSWERED = -1
+
+
+class BreakerState(StrEnum):
+    """What the breaker does with callers."""
+
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half_open"
+
+
+class _Outcome(Enum):
+    SUCCESS = auto()
+    FAILURE = auto()
+    RELEASE = auto()
+
+
+class Permit:
+    """Leave to make one call. Answer it exactly once; only the first answer counts. The breaker's lock guards it."""
+
+    __slots__ = ("_breaker", "_generation")
+
+    def __init__(self, breaker: "Breaker", generation: int) -> None:
+        self._breaker = breaker
+        self._generation = generation
+
+    def success(self, now_s: float) -> None:
+        """The deployment answered: the count of failures starts anew; a probe closes the breaker."""
+        self._breaker._answer(self, _Outcome.SUCCESS, now_s)
+
+    def failure(self, now_s: float) -> None:
+        """The deployment is sick: one more failure in a row; a probe opens the breaker for a full cooldown."""
+        self._breaker._answer(self, _Outcome.FAILURE, now_s)
+
+    def release(self, now_s: float) -> None:
+        """Nothing was learnt of the deployment: nothing changes; a probe's place is free at once."""
+        self._breaker._answer(self, _Outcome.RELEASE, now_s)
+
+
+class Breaker:
+    """The breaker of one deployment, safe from any thread. `_lock` guards all that changes, the permits too.
+
+    threshold   failures in a row that open it, >= 1
+    cooldown_s  seconds for which it stays open, and that a probe has for its answer
+
+    Unless it is closed, nobody gets a permit before `_until_ns`. Each change of state, and each probe, begins a new
+    `_generation`.
+    """
+
+    def __init__(self, threshold: int, cooldown_s: float) -> None:
+        self._threshold = threshold
+        self._cooldown_ns = round(cooldown_s * _NS)
+        self._lock = threading.Lock()
+        self._state = BreakerState.CLOSED
+        self._generation = 0
+        self._failures = 0
+        self._until_ns = 0
+
+    def permit(self, now_s: float) -> Permit | None:
+        """Leave to call the deployment at monotonic `now_s`, or None. A permit is to be answered on every way out."""
+        now_ns = round(now_s * _NS)
+        with self._lock:
+            if self._state is not BreakerState.CLOSED:
+                if now_ns < self._until_ns:
+                    return None
+                self._enter(BreakerState.HALF_OPEN, now_ns + self._cooldown_ns)
+            return Permit(self, self._generation)
+
+    def wait_s(self, now_s: float) -> float:
+        """Seconds until a caller gets a permit, 0.0 if now. While a probe is out: until it expires, at the latest."""
+        now_ns = round(now_s * _NS)
+        with self._lock:
+            return 0.0 if self._state is BreakerState.CLOSED else max(self._until_ns - now_ns, 0) / _NS
+
+    def state(self, now_s: float) -> BreakerState:
+        """What a caller would meet; changes nothing."""
+        now_ns = round(now_s * _NS)
+        with self._lock:
+            if self._state is BreakerState.OPEN and now_ns >= self._until_ns:
+                return BreakerState.HALF_OPEN
+            return self._state
+
+    def _answer(self, permit: Permit, outcome: _Outcome, now_s: float) -> None:
+        now_ns = round(now_s * _NS)
+        with self._lock:
+            generation, permit._generation = permit._generation, _ANSWERED
+            if generation == self._generation:
+                self._learn(outcome, now_ns)
+
+    def _learn(self, outcome: _Outcome, now_ns: int) -> None:
+        """A failed probe is one more failure in a row: only a success ends the row."""
+        if outcome is _Outcome.FAILURE:
+            self._failures += 1
+            if self._failures >= self._threshold:
+                self._enter(BreakerState.OPEN, now_ns + self._cooldown_ns)
+        elif outcome is _Outcome.SUCCESS:
+            self._failures = 0
+            if self._state is BreakerState.HALF_OPEN:
+                self._enter(BreakerState.CLOSED, now_ns)
+        else:
+            self._until_ns = min(self._until_ns, now_ns)
+
+    def _enter(self, state: BreakerState, until_ns: int) -> None:
+        self._state = state
+        self._generation += 1
+        self._until_ns = until_ns
