@@ -241,7 +241,7 @@ def _ending(told: BaseException, facts: Facts) -> Ending:
     if isinstance(told, ClientGone):
         return Ending(Exit.CLIENT_GONE, CLIENT_CLOSED_REQUEST)
     if isinstance(told, GatewayError):
-        refused = not facts.hops and told.status != InternalError.status
+        refused = not facts.attempts and not facts.hops and told.status != InternalError.status
         return Ending(Exit.REJECTED if refused else Exit.FAILED, told.status, told.code)
     return Ending(Exit.FAILED, InternalError.status, InternalError.code)
 
