@@ -175,7 +175,7 @@ class Relay:
         return shaper.finished and len(shaper.finish_reasons) >= self.request.choices
 
     async def _send(self, payloads: list[bytes]) -> None:
-        """Send events; before the first, promise the stream. Its head says what is true so far, the row how it ended."""
+        """Send events; before the first, promise the stream; its head tells the facts so far, the row the end."""
         if not self._flows:
             self._flows = True
             self.context.facts.exit = self.exit
