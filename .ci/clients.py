@@ -18,7 +18,7 @@ from harness.driver import Driver, canary_passes
 from harness.gateway import UPSTREAM_KEY, Gateway, serve
 from harness.install import CLIENTS, MODULES, OPENAPI, WORK, install, program
 from harness.llmock import CANARY_MODEL, SCENARIOS, LLMock
-from harness.processes import OPENER, Processes, free_port
+from harness.processes import OPENER, Processes, free_address
 
 SDKS = (
     Driver("curl", ("bash", "curl.sh")),
@@ -45,29 +45,27 @@ def main() -> int:
             for name, passed in play(processes):
                 count += 1
                 failed += [] if passed else [name]
-    print(
-        f"clients: {count - len(failed)} passed, {len(failed)} failed{''.join(f'{chr(10)}  {name}' for name in failed)}"
-    )
+    print(f"clients: {count - len(failed)} passed, {len(failed)} failed", *failed, sep="\n  ")
     return 1 if failed else 0
 
 
 def behind_aimock(processes: Processes) -> Results:
     """The SDKs in front of a scripted upstream."""
-    port, program_file = free_port(), MODULES / "@copilotkit/aimock/dist/cli.js"
-    command = ["node", str(program_file), "-p", str(port), "-f", str(CLIENTS / "fixtures/aimock.json"), "-c", "6"]
-    processes.start("aimock", command, f"http://127.0.0.1:{port}/v1/models", {"AIMOCK_API_KEYS": UPSTREAM_KEY})
-    gateway = serve(processes, "aimock", f"http://127.0.0.1:{port}/v1", {name: name for name in SCRIPTED_MODELS})
-    for driver in SDKS:
-        yield f"{driver.name} in front of aimock", driver.passes("aimock", sdk_settings(gateway))
+    url, port = free_address()
+    aimock = ["node", str(MODULES / "@copilotkit/aimock/dist/cli.js"), "-p", port]
+    fixtures = ["-f", str(CLIENTS / "fixtures/aimock.json"), "-c", "6"]
+    processes.start("aimock", [*aimock, *fixtures], f"{url}/v1/models", {"AIMOCK_API_KEYS": UPSTREAM_KEY})
+    gateway = serve(processes, "aimock", f"{url}/v1", {name: name for name in SCRIPTED_MODELS})
+    yield from every_sdk("aimock", sdk_settings(gateway))
 
 
 def behind_llama(processes: Processes) -> Results:
     """The SDKs in front of a real engine, whose random model says anything."""
-    port, python, model = free_port(), program("upstreams"), str(WORK / "tiny.gguf")
+    (url, port), python, model = free_address(), program("upstreams"), str(WORK / "tiny.gguf")
     subprocess.run([python, CLIENTS / "upstreams/tiny_gguf.py", model], check=True, stdout=subprocess.DEVNULL)
-    server = [python, str(CLIENTS / "upstreams/llamacpp_server.py"), model, str(port), "tiny"]
-    processes.start("llama", server, f"http://127.0.0.1:{port}/health")
-    gateway = serve(processes, "llama", f"http://127.0.0.1:{port}/v1", {"tiny": "tiny"})
+    server = [python, str(CLIENTS / "upstreams/llamacpp_server.py"), model, port, "tiny"]
+    processes.start("llama", server, f"{url}/health")
+    gateway = serve(processes, "llama", f"{url}/v1", {"tiny": "tiny"})
     settings = {
         **sdk_settings(gateway),
         "CHAT_MODEL": "tiny",
@@ -75,15 +73,13 @@ def behind_llama(processes: Processes) -> Results:
         **dict.fromkeys(("EXPECT_TEXT", "RATELIMIT_MODEL", "CUT_MODEL"), ""),
         **dict.fromkeys(("EXPECT_TOOLS", "EXPECT_STRUCTURED"), "0"),
     }
-    for driver in SDKS:
-        yield f"{driver.name} in front of llama.cpp", driver.passes("llama.cpp", settings)
+    yield from every_sdk("llama.cpp", settings)
 
 
 def behind_quirks(processes: Processes) -> Results:
     """No SDK, in front of an upstream with an oddity per model."""
-    url = f"http://127.0.0.1:{free_port()}"
-    command = [program("new"), str(CLIENTS / "upstreams/quirks.py"), url.rpartition(":")[2]]
-    processes.start("quirks", command, f"{url}/v1/models")
+    url, port = free_address()
+    processes.start("quirks", [program("new"), str(CLIENTS / "upstreams/quirks.py"), port], f"{url}/v1/models")
     with OPENER.open(f"{url}/v1/models") as answer:
         models = [entry["id"] for entry in json.load(answer)["data"]]
     gateway = serve(
@@ -105,6 +101,12 @@ def behind_llmock(processes: Processes) -> Results:
     print("--- LLMock's verdict on the gateway", flush=True)
     for scenario in SCENARIOS:
         yield f"LLMock's verdict on {scenario.name}", upstream.blames_nobody(scenario)
+
+
+def every_sdk(upstream: str, settings: Mapping[str, str]) -> Results:
+    """All of SDKS."""
+    for driver in SDKS:
+        yield f"{driver.name} in front of {upstream}", driver.passes(upstream, settings)
 
 
 def sdk_settings(gateway: Gateway) -> Mapping[str, str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.install import PYTHON, WORK
-from harness.processes import Processes, environment, free_port
+from harness.processes import Processes, environment, free_address
 
 UPSTREAM_KEY = "sk-upstream"
 
@@ -69,14 +69,15 @@ def serve(
         ],
         "aliases": [{"name": alias, "deployments": names} for alias, names in (aliases or {}).items()],
     }
-    config, gateway = WORK / f"{name}.toml", Gateway(f"http://127.0.0.1:{free_port()}", WORK / f"{name}-data")
+    url, port = free_address()
+    config, gateway = WORK / f"{name}.toml", Gateway(url, WORK / f"{name}-data")
     config.write_text(_toml(document))
     shutil.rmtree(gateway.data, ignore_errors=True)
     command = [str(PYTHON), "-m", "gateway.api", "--config", str(config), "--data-dir", str(gateway.data)]
     processes.start(
         f"{name}-gateway",
-        [*command, "--port", gateway.url.rpartition(":")[2]],
-        f"{gateway.url}/readyz",
+        [*command, "--port", port],
+        f"{url}/readyz",
         {"UPSTREAM_KEY": UPSTREAM_KEY},
     )
     return gateway

@@ -17,14 +17,17 @@ from typing import Any, Literal
 
 from harness.gateway import serve
 from harness.install import program
-from harness.processes import OPENER, Processes, free_port
+from harness.processes import OPENER, Processes, free_address
 
 TEXT = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
 CHUNK_DELAY_MS = 10
 """So that the rest of a stream is not already in a socket's buffer when the gateway stops reading it."""
 STALL_S = 20
+"""Far beyond the gateway's clock for it."""
 PATIENCE_S = 5
+"""A client that is told to wait longer gives up."""
 PAUSE_S = 0.3
+"""Before a client asks again, as SDKs do; by then LLMock knows how the first request ended."""
 TIMEOUT_S = 30
 
 Seen = Literal["whole", "told", "untold", "400", "429", "5xx"]
@@ -67,7 +70,7 @@ def _broken(kind: str, after_chunks: int) -> Fault:
     return {"type": "stream_fault", "kind": kind, "after_chunks": after_chunks, "stall_seconds": STALL_S}
 
 
-_WORDS = 4
+_IN_TEXT = 4
 _TWICE = ("same", "same")
 _OTHER = ("first", "second")
 _UNSEEN = frozenset({"malformed_chunk_ignored"})
@@ -100,7 +103,7 @@ SCENARIOS = (
         for kind in ("disconnect", "truncate", "stall", "malformed")
     ),
     *(
-        Scenario(f"{kind}-in-text", (_broken(kind, _WORDS),), ("told", "whole"), stream=True, models=_TWICE)
+        Scenario(f"{kind}-in-text", (_broken(kind, _IN_TEXT),), ("told", "whole"), stream=True, models=_TWICE)
         for kind in ("disconnect", "truncate", "stall", "malformed")
     ),
 )
@@ -114,9 +117,8 @@ class LLMock:
     """A running LLMock, and the gateway in front of it."""
 
     def __init__(self, processes: Processes) -> None:
-        port = free_port()
-        self._url = f"http://127.0.0.1:{port}"
-        command = [program("upstreams", "llmock"), "serve", "--host", "127.0.0.1", "--port", str(port)]
+        self._url, port = free_address()
+        command = [program("upstreams", "llmock"), "serve", "--host", "127.0.0.1", "--port", port]
         delay = ["--stream-chunk-delay-ms", str(CHUNK_DELAY_MS), "--log-level", "warning"]
         processes.start("llmock", [*command, *delay], f"{self._url}/health")
         deployments = {name: model for scenario in SCENARIOS for name, model in scenario.deployments().items()}

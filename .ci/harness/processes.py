@@ -53,11 +53,12 @@ def environment(extra: Mapping[str, str]) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(ROOT / "src"), **extra}
 
 
-def free_port() -> int:
-    """A port that nobody listens on just now."""
+def free_address() -> tuple[str, str]:
+    """The URL and the port of a loopback address that nobody listens on just now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+        port = str(probe.getsockname()[1])
+    return f"http://127.0.0.1:{port}", port
 
 
 def _answers(url: str) -> bool:
