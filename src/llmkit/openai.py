@@ -272,12 +272,15 @@ def _repair_message(message: JsonObject, new_id: NewId) -> bool:
     for call in tool_calls(message):
         edited |= not call.get("id") and _put(call, "id", "call_" + new_id())
         edited |= _fill(call, "type", "function") | arguments_to_text(call)
+        function = _object_at(call, "function")
+        edited |= _text(function.get("name")) is not None and _fill(function, "arguments", "{}")
     return edited
 
 
 def _fill(document: JsonObject, key: str, value: object) -> bool:
-    """Set a key that is missing; whether it was."""
-    return key not in document and _put(document, key, value)
+    """Set a key that is missing, or null where the form has none; whether it was."""
+    missing = key not in document if value is None else document.get(key) is None
+    return missing and _put(document, key, value)
 
 
 def _put(document: JsonObject, key: str, value: object) -> bool:

@@ -7,6 +7,7 @@ Rules:
 - a chunk that has the form leaves as the same bytes object; another is edited and encoded again, unknown fields stay
 - one id, created and model per stream; per choice one role, first, and one finish reason
 - one id and one name per tool call, and an index that stays the same
+- a choice with a message instead of a delta has said all of it at once
 - usage never leaves with a chunk: it is kept, and leaves in one closing chunk that the caller asks for
 - text, reasoning and tool arguments, joined per choice, are what came
 """
@@ -162,11 +163,11 @@ class ChunkShaper:
         if state is None:
             state = self._choices[index] = _Choice()
         delta = choice.get("delta")
-        if type(delta) is not dict:
-            if delta is not None:
-                raise Malformed("a delta that is no object")
-            delta = {}
+        if delta is None:
+            delta = choice.pop("message", None) or {}
             self._set(choice, "delta", delta)
+        if type(delta) is not dict:
+            raise Malformed("a delta that is no object")
         if state.finish is not None and _is_echo(choice, delta):
             return False
         self._shape_delta(state, delta)

@@ -151,6 +151,31 @@ class AnswerTest(unittest.TestCase):
         )
         self.assertEqual(fixed["choices"][1]["index"], 1)
 
+    def test_null_is_missing_where_the_form_has_none(self) -> None:
+        """Client libraries refuse it, or read it as a value."""
+        call = {"id": "a", "type": None, "function": {"name": "f", "arguments": None}}
+        usage = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": None}
+        document = answer(MESSAGE | {"role": None, "tool_calls": [call]}, usage=usage)
+        document["choices"][0]["index"] = None
+        fixed, _ = repair(document)
+        choice = fixed["choices"][0]
+        self.assertEqual((choice["index"], choice["message"]["role"]), (0, "assistant"))
+        self.assertEqual(
+            choice["message"]["tool_calls"],
+            [{"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
+        )
+        self.assertEqual(fixed["usage"]["total_tokens"], 3)
+
+    def test_a_call_without_arguments_has_an_empty_object(self) -> None:
+        """Client libraries parse them; a tool of another kind has none."""
+        calls = [
+            {"id": "a", "type": "function", "function": {"name": "f"}},
+            {"id": "b", "type": "custom", "custom": {}},
+        ]
+        fixed, _ = repair(answer({"tool_calls": calls}))
+        calls[0] |= {"function": {"name": "f", "arguments": "{}"}}
+        self.assertEqual(fixed["choices"][0]["message"]["tool_calls"], calls)
+
     def test_head_of_the_wrong_type_is_replaced(self) -> None:
         """An empty id, a time with a fraction, a number for a name."""
         fixed, _ = repair(answer(MESSAGE, id="", created=1700000000.5, model=7))
