@@ -9,6 +9,7 @@ Rules:
 - a stream that said anything which the answer made of it would lose or misplace amounts to none
 """
 
+import io
 from typing import Any, Final
 
 from llmkit import wire_json
@@ -92,7 +93,7 @@ class Assembler:
         self._fit = True
         self._finished = False
         self._head: JsonObject = {}
-        self._texts: dict[str, list[str]] = {}
+        self._texts: dict[str, io.StringIO] = {}
         self._logprobs: dict[str, list[Any] | None] | None = None
 
     def feed(self, payload: bytes) -> None:
@@ -114,7 +115,7 @@ class Assembler:
         if not self._fit or not self._finished:
             return None
         message = {"role": "assistant", "content": None, "refusal": None}
-        message |= {key: "".join(pieces) for key, pieces in self._texts.items()}
+        message |= {key: text.getvalue() for key, text in self._texts.items()}
         choice = {"index": 0, "message": message, "logprobs": self._logprobs, "finish_reason": "stop"}
         answer = {**self._head, "object": "chat.completion", "choices": [choice], "usage": usage_object(usage)}
         return wire_json.encode(answer)
@@ -139,7 +140,7 @@ class Assembler:
         _require(self._room >= 0)
         for key, text in delta.items():
             _require(key in _TEXTS and type(text) is str)
-            self._texts.setdefault(key, []).append(text)
+            self._texts.setdefault(key, io.StringIO()).write(text)
         if logprobs is not None:
             self._take_logprobs(logprobs)
 
