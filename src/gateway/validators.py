@@ -57,7 +57,7 @@ def _wanted(response_format: object) -> _Wanted | None:
 
 def _refusal_of(choice: object, wanted: _Wanted | None) -> Refusal | None:
     message = choice.get("message") if isinstance(choice, dict) else None
-    if not isinstance(message, dict):
+    if not isinstance(choice, dict) or not isinstance(message, dict):
         return Refusal.EMPTY
     if _text(message, "refusal") or message.get("tool_calls") or message.get("function_call"):
         return None

@@ -235,6 +235,8 @@ def from_wire(raw: bytes, *, new_id: NewId = random_id, created: int = 0, model:
         edited |= _repair_choice(choice, position, new_id, usage)
     if usage and isinstance(document.get("usage"), dict):
         edited |= _fill(document["usage"], "total_tokens", usage.total_tokens)
+    elif usage:
+        edited |= _put(document, "usage", usage_object(usage))
     return Completion(
         raw=wire_json.encode(document) if edited else raw,
         document=document,
@@ -251,7 +253,8 @@ def _repair_head(document: JsonObject, new_id: NewId, created: int, model: str) 
     edited = not has_id and _put(document, "id", "chatcmpl-" + new_id())
     edited |= document.get("object") != "chat.completion" and _put(document, "object", "chat.completion")
     edited |= type(time) is not int and _put(document, "created", whole_seconds(time) or created)
-    edited |= type(document.get("model")) is not str and _put(document, "model", model)
+    name = public_model(document.get("model")) or model
+    edited |= document.get("model") != name and _put(document, "model", name)
     return edited
 
 
@@ -290,6 +293,13 @@ def _put(document: JsonObject, key: str, value: object) -> bool:
 
 
 # What whole answers and streams share
+
+
+def public_model(name: object) -> str | None:
+    """A model's name as clients may see it; None if there is none, or it is a path on the upstream's disk."""
+    if not isinstance(name, str) or not name or "\\" in name or name.startswith(("/", "./", "../", "~")):
+        return None
+    return name
 
 
 def whole_seconds(time: object) -> int | None:
@@ -393,6 +403,17 @@ def _utf8_bytes(text: object) -> int:
 def error_payload(message: str, type: str, code: str | None, param: str | None) -> bytes:  # noqa: A002 - wire's word
     """The JSON of an error with all four keys, which client libraries need to show its message."""
     return wire_json.encode({"error": {"message": message, "type": type, "param": param, "code": code}})
+
+
+def as_error(data: bytes) -> bytes:
+    """The data of an event that is named an error, in the form in which chunks report one."""
+    try:
+        document = wire_json.decode(data)
+    except ValueError:
+        document = _plain_text(data)
+    if isinstance(document, dict) and document.get("error"):
+        return data
+    return wire_json.encode({"error": document or "unnamed"})
 
 
 def parse_error(status: int, raw: bytes) -> WireError:

@@ -23,6 +23,7 @@ from llmkit.openai import (
     finish_reason,
     flatten_content,
     parse_usage,
+    public_model,
     raise_reported_error,
     random_id,
     tool_body,
@@ -138,9 +139,10 @@ class ChunkShaper:
                 self._drop(vendor, "usage")
 
     def _learn_head(self, chunk: JsonObject) -> None:
-        for key in ("id", "model"):
-            if text := _text(chunk, key):
-                self._head.setdefault(key, text)
+        if name := _text(chunk, "id"):
+            self._head.setdefault("id", name)
+        if model := public_model(chunk.get("model")):
+            self._head.setdefault("model", model)
         if seconds := whole_seconds(chunk.get("created")):
             self._head.setdefault("created", seconds)
 
@@ -177,9 +179,9 @@ class ChunkShaper:
     def _shape_delta(self, state: "_Choice", delta: JsonObject) -> None:
         if not state.has_role:
             state.has_role = True
-            if not delta.get("role"):
+            if delta.get("role") != "assistant":
                 self._set(delta, "role", "assistant")
-        elif delta.get("role"):
+        elif "role" in delta:
             self._drop(delta, "role")
         if type(delta.get("content")) is not str and flatten_content(delta):
             self._edited = True
@@ -274,7 +276,7 @@ class _ToolCalls:
             if call_id is None:
                 delta["id"] = "call_" + new_id()
                 edited = True
-            if "type" not in delta:
+            if delta.get("type") is None:
                 delta["type"] = "function"
                 edited = True
         else:

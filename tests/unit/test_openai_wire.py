@@ -11,6 +11,7 @@ from llmkit.openai import (
     Completion,
     Malformed,
     WireError,
+    as_error,
     error_payload,
     from_wire,
     parse_error,
@@ -285,9 +286,28 @@ class AnswerTest(unittest.TestCase):
         """What an upstream counts beside prompt and completion is its own."""
         counts = {"prompt_tokens": 1, "completion_tokens": 2}
         self.assertEqual(repair(answer(MESSAGE, usage={"x": 1}))[0]["usage"], {"x": 1})
-        self.assertIsNone(repair(answer(MESSAGE, usage=None, x_groq={"usage": counts}))[0]["usage"])
+        copied = repair(answer(MESSAGE, usage=None, x_groq={"usage": counts}))[0]["usage"]
+        self.assertEqual((copied["prompt_tokens"], copied["completion_tokens"], copied["total_tokens"]), (1, 2, 3))
         self.assertEqual(repair(answer(MESSAGE, usage=counts))[0]["usage"]["total_tokens"], 3)
         self.assertEqual(repair(answer(MESSAGE, usage={**counts, "total_tokens": 9}))[0]["usage"]["total_tokens"], 9)
+
+    def test_a_path_on_the_upstreams_disk_is_no_name(self) -> None:
+        """Model servers name themselves after the file they were started with."""
+        for path in ("/models/secret/tiny.gguf", "./m.gguf", "../m", "~/m", "C:\\models\\m.gguf", "", None, 5):
+            with self.subTest(path):
+                raw = json.dumps(answer(MESSAGE, model=path)).encode()
+                self.assertEqual(json.loads(from_wire(raw, model="fast").raw)["model"], "fast")
+        for name in ("gpt-4o-mini", "org/model", "accounts/x/models/y", "model:8b"):
+            self.assertEqual(repair(answer(MESSAGE, model=name))[0]["model"], name)
+
+    def test_an_event_that_is_named_an_error_is_one(self) -> None:
+        """Whatever its data is."""
+        for data in (b'{"message": "busy", "code": "x"}', b'{"error": {"message": "busy", "code": "x"}}'):
+            error = json.loads(as_error(data))["error"]
+            self.assertEqual((error["message"], error["code"]), ("busy", "x"))
+        self.assertEqual(json.loads(as_error(b"busy"))["error"], "busy")
+        for nothing in (b"", b"{}", b"null", b"<html>"):
+            self.assertTrue(json.loads(as_error(nothing))["error"])
 
     def test_usage_can_be_put_in(self) -> None:
         """An estimate for an upstream that reports none."""
