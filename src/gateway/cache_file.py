@@ -148,8 +148,7 @@ class CacheFile:
     def raise_epoch(self, tenant: str | None) -> None:
         """Begin a purge of one tenant, or of all: once this returns, the new epoch holds, even after a power cut."""
         number = max(self._purges.values(), default=0) + 1
-        kept = {} if tenant is None else {other: old for other, old in self._purges.items() if other != tenant}
-        purges = {**kept, tenant: number}
+        purges = {**self._purges, tenant: number}
         self._writer.execute("PRAGMA synchronous = FULL")
         try:
             with self._transaction():

@@ -14,7 +14,7 @@ from unittest import mock
 
 from gateway import cache_file, exact_cache
 from gateway.cache_entry import Entry
-from gateway.cache_file import ROW_OVERHEAD_BYTES
+from gateway.cache_file import ROW_OVERHEAD_BYTES, CacheFile, Row
 from gateway.clock import FakeClock
 from gateway.drive import drive
 from gateway.exact_cache import JITTER, REPORT_EVERY_S, CacheUnavailable, ExactCache, Hit
@@ -132,6 +132,7 @@ class KeepingTest(CacheCase):
             self.assertEqual(self.kept("own", "short", "long"), ["own", "long"])
             self.clock.advance(90)
             self.assertEqual(self.kept("own", "short", "long"), [])
+        self.assertEqual(self.stat("dropped"), 2)
 
     def test_chance_only_shortens_a_life(self) -> None:
         """By less than its tenth."""
@@ -209,6 +210,21 @@ class BoundTest(CacheCase):
         self.assertEqual(self.kept(*names, "x", "y"), ["e0", "e1", "e2", *names[5:], "x", "y"])
         self.assertEqual(self.stat("evicted"), 2)
 
+    def test_a_use_before_the_write_counts(self) -> None:
+        """An entry that is found while it waits for the writer was used after those stored with it."""
+        self.store(*(f"e{number}" for number in range(16)), body=self.body)
+        self.kept("e0")
+        self.cache.flush()
+        self.fill("x")
+        self.assertEqual(self.kept("e0", "e1"), ["e0"])
+
+    def test_a_row_larger_than_the_file_may_be_is_left_out(self) -> None:
+        """Nothing makes room for it."""
+        file = CacheFile(self.path.with_name("small.db"), 1000)
+        file.write([Row(digest_of("a"), "acme", 10, 1, bytes(1000))], {}, 0)
+        self.assertEqual((file.entries, file.bytes), (0, 0))
+        file.close()
+
     def test_the_expired_go_before_the_least_recently_used(self) -> None:
         """However recently they were used, and however many they are."""
         with mock.patch.object(cache_file, "MOST_DELETED", 3):
@@ -256,8 +272,11 @@ class BoundTest(CacheCase):
         """As soon as there are many; fewer wait for the next write."""
         self.fill("a", "b")
         with mock.patch.object(exact_cache, "MOST_USES", 2):
-            self.assertFalse(self.cache._has_work())
-            self.kept("a", "b")
+            with self.cache._changed:
+                self.kept("a")
+                self.assertFalse(self.cache._has_work())
+                self.kept("b")
+                self.assertTrue(self.cache._has_work())
             self.cache.flush()
             self.assertEqual(self.cache._uses, {})
 
@@ -317,9 +336,8 @@ class PurgeTest(CacheCase):
         """The disk refuses to remove anything: they stay, and are not served, not even after a restart."""
         self.store("a")
         self.cache.flush()
-        self.fuse = Fuse("DELETE FROM entries")
-        self.fuse.times = 2
-        self.assertEqual(self.purge("acme"), 0)
+        with mock.patch.object(CacheFile, "remove_all", side_effect=disk_error()):
+            self.assertEqual(self.purge("acme"), 0)
         self.assertEqual(self.stat("entries"), 1)
         self.assertIsNone(self.find("a"))
         self.reopen()
@@ -396,6 +414,9 @@ class BrokenFileTest(CacheCase):
             self.cache.flush()
             self.cache.flush()
             self.check_works()
+            self.store("c")
+            self.cache.flush()
+            self.assertEqual(self.kept("a", "c"), ["a", "c"])
             self.reopen()
             self.assertEqual(self.cache.epoch("acme"), epoch)
             self.clock.advance(REPORT_EVERY_S)
@@ -436,6 +457,18 @@ class BrokenFileTest(CacheCase):
             self.cache.flush()
             self.cache.close()
             self.assertEqual(len(self.errors), 1)
+
+    def test_a_file_that_cannot_be_reached_now_is_left_alone(self) -> None:
+        """It may be healthy: the next start finds what it holds."""
+        self.store("a")
+        self.cache.close()
+        self.fuse = Fuse("PRAGMA journal_mode")
+        self.fuse.times = 1
+        self.cache = self.open()
+        self.assertIsNone(self.find("a"))
+        self.assertEqual(len(self.errors), 1)
+        self.cache = self.open()
+        self.assertTrue(self.find("a"))
 
     def test_a_disk_that_refuses_costs_entries_only(self) -> None:
         """What could not be written is dropped, and the totals are those of the file; then all is well again."""
@@ -483,6 +516,7 @@ class WriterTest(CacheCase):
         self.fuse = hang  # type: ignore[assignment]
         self.store("first")
         hangs.wait()
+        self.store("first", body=b"newer")
         with mock.patch.object(exact_cache, "MOST_PENDING", 3):
             self.store("a", "b", "c")
         self.assertEqual(self.kept("first", "a", "b", "c"), ["first", "a", "b"])
@@ -493,14 +527,16 @@ class WriterTest(CacheCase):
         self.cache.flush()
         self.assertEqual((self.stat("entries"), self.stat("dropped")), (4, 2))
         self.assertEqual((self.cache._pending, self.cache._pending_bytes), ({}, 0))
+        hit = self.find("first")
+        self.assertEqual(hit and hit.body, b"newer")
 
     def test_the_writer_survives_what_nobody_foresaw(self) -> None:
         """An errand or a write that raises fails alone."""
         self.cache.flush()
-        with mock.patch.object(cache_file.CacheFile, "write", side_effect=MemoryError):
+        with mock.patch.object(CacheFile, "write", side_effect=MemoryError):
             self.store("a")
             self.cache.flush()
-        with mock.patch.object(cache_file.CacheFile, "raise_epoch", side_effect=MemoryError):
+        with mock.patch.object(CacheFile, "raise_epoch", side_effect=MemoryError):
             self.assertRaises(CacheUnavailable, drive, self.cache.purge(None))
         self.store("b")
         self.cache.flush()
