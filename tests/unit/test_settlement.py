@@ -352,7 +352,7 @@ class CoverTest(SettlementCase):
         for known, refusal, state, money in (
             ({"reach": Reach.UNKNOWN}, BudgetExceeded, "unresolved", (0, 0, 500_000)),
             ({"reach": Reach.PRODUCED, "output_bytes": 8}, BudgetExceeded, "settled", (332_000, 0, 0)),
-            ({"reach": Reach.UNBILLED}, BudgetExceeded, "void", (0, 0, 0)),
+            ({"reach": Reach.UNBILLED}, BudgetReserved, "void", (0, 0, 0)),
         ):
             with self.subTest(known):
                 self.another_world()

@@ -1,4 +1,4 @@
-"""Waiting for a descriptor, a caller that may leave, a pulse and clocks: on a pair of sockets and a clock of the test."""
+"""Waiting for a descriptor, a caller that may leave, a pulse and clocks, over a pair of sockets."""
 
 import math
 import os
