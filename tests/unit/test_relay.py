@@ -195,7 +195,7 @@ class RelayTest(unittest.TestCase):
 
     def stream(self, *steps: Step, wants_usage: bool = False, may_climb: bool = False) -> Answer:
         """Relay a stream."""
-        fields = {"stream_options": {"include_usage": True}} if wants_usage else {}
+        fields: dict[str, Any] = {"stream_options": {"include_usage": True}} if wants_usage else {}
         self.last = self.relay(*steps, may_climb=may_climb, **fields)
         return drive(self.last.stream())
 
@@ -310,6 +310,7 @@ class RelayTest(unittest.TestCase):
 
     def test_without_anything_stronger_nothing_is_refused(self) -> None:
         """The client gets what there is."""
+        fields: dict[str, Any]
         for fields in ({}, {"response_format": {"type": "json_object"}}):
             self.setUp()
             answer = drive(self.relay(whole("", usage=usage(9, 0)), streams=False, **fields).whole())
@@ -317,7 +318,7 @@ class RelayTest(unittest.TestCase):
 
     def test_an_answer_that_is_good_enough_is_not_given_up(self) -> None:
         """Whatever could still be asked."""
-        wants = {"response_format": {"type": "json_object"}}
+        wants: dict[str, Any] = {"response_format": {"type": "json_object"}}
         answer = drive(self.relay(whole('{"a": 1}'), streams=False, may_climb=True, **wants).whole())
         self.assertIsNotNone(answer.body)
         self.assertEqual(self.facts.hops, ["mini=ok"])
@@ -382,15 +383,19 @@ class RelayTest(unittest.TestCase):
     def test_any_content_lets_a_stream_flow(self) -> None:
         """Reasoning, a refusal, a call of a tool."""
         call = {"index": 0, "id": "c1", "type": "function", "function": {"name": "f", "arguments": ""}}
+        seen: list[int] = []
+
+        def look() -> None:
+            seen.append(len(self.journal.entries))
+
         for delta in ({"reasoning_content": "so"}, {"refusal": "no"}, {"tool_calls": [call]}):
             with self.subTest(str(delta)):
                 self.setUp()
-                seen: list[int] = []
-                self.stream(ROLE, chunk(delta), lambda seen=seen: seen.append(len(self.journal.entries)), FINISH, DONE)
-                self.assertEqual(seen, [3])
+                self.stream(ROLE, chunk(delta), look, FINISH, DONE)
+                self.assertEqual(seen.pop(), 3)
 
     def test_what_is_held_back_has_a_bound(self) -> None:
-        """An upstream that never comes to the point fills no memory: its events flow, and its failure is told in-band."""
+        """An upstream that never comes to the point fills no memory: its events flow, its failure is told in-band."""
         note = chunk({"x_note": "n" * (LARGEST_HELD_BYTES // 4)})
         seen: list[int] = []
         steps: list[Step] = [ROLE]
@@ -512,7 +517,7 @@ class RelayTest(unittest.TestCase):
 
     def test_a_stream_that_flows_is_not_given_up(self) -> None:
         """Not for its format either: the client has seen it."""
-        wants = {"response_format": {"type": "json_object"}}
+        wants: dict[str, Any] = {"response_format": {"type": "json_object"}}
         answer = drive(self.relay(HELLO, FINISH, DONE, may_climb=True, **wants).stream())
         self.assertEqual((answer.cut, self.facts.hops), (False, ["mini=ok"]))
 

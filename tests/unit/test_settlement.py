@@ -393,10 +393,11 @@ class CoverTest(SettlementCase):
 
     def check_two_billed_calls(self, kind: type[Settlement]) -> None:
         """Two calls that may both have been billed have money of their own, each up to its whole bound."""
-        for reach, known in ((Reach.UNKNOWN, {}), (Reach.PRODUCED, {"output_bytes": OUTPUT_BOUND})):
+        first: dict[str, Any]
+        for first in ({"reach": Reach.UNKNOWN}, {"reach": Reach.PRODUCED, "output_bytes": OUTPUT_BOUND}):
             self.another_world()
             settlement = self.settlement(kind=kind)
-            self.cover(settlement, 500_000, reach=reach, **known)
+            self.cover(settlement, 500_000, **first)
             self.cover(settlement, 500_000, reach=Reach.PRODUCED, output_bytes=OUTPUT_BOUND)
             settle_story(settlement.close(ROUTED))
             self.assertGreaterEqual(sum(self.money()), 2 * 500_000)

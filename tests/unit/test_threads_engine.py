@@ -23,6 +23,7 @@ from gateway.errors import (
     InvalidRequest,
     ModelNotFound,
 )
+from gateway.fake_provider import FakeProvider
 from gateway.providers import ProviderAnswer, UpstreamCall
 from llmkit.types import Cancel
 from tests.support.world import CONFIG, RealWorld, chat, scripted
@@ -216,7 +217,8 @@ class StreamTest(unittest.TestCase):
 
     def test_closing_early_ends_the_request_as_for_a_client_that_left(self) -> None:
         """What was seen is billed; nothing is held when close() returns."""
-        world = self.world({"text": "a b c d"})
+        upstream = FakeProvider([{"text": "a b c d"}])
+        world = self.enterContext(RealWorld(providers={"up": upstream}))
         raw = world.key("1")
         stream = world.gateway.stream(raw, chat(max_tokens=50))
         for _ in range(3):
@@ -230,7 +232,7 @@ class StreamTest(unittest.TestCase):
         )
         self.assertGreaterEqual(row["completion_tokens"], 2)
         self.assertEqual(world.shown(raw)["held_nanousd"], 0)
-        [call] = world.gateway._dispatcher._upstreams._providers["up"].calls  # type: ignore[attr-defined]
+        [call] = upstream.calls
         self.assertTrue(call.closed)
 
     def test_a_stream_that_was_never_begun_is_no_request(self) -> None:
