@@ -530,9 +530,10 @@ class ReserveNextTest(LedgerCase):
         self.assertEqual([("req_1", "settled", 25)], self.fates())
 
     def test_the_former_hold_does_not_grow_old(self) -> None:
-        """It is out of the way of the sweep; the next one's age is its own."""
+        """It is forgotten at once; the next one's age is its own."""
         self.book.clock.advance(500)
-        self.next(25)
+        hold = self.next(25)
+        self.assertEqual([hold.id], list(self.book.ledger._opened))
         self.book.clock.advance(500)
         self.assertEqual(
             0, self.book.run(self.book.ledger.sweep(hold_ttl_s=900, unresolved_after_s=1, policy=Policy.VOID))

@@ -310,8 +310,8 @@ class RelayTest(unittest.TestCase):
 
     def test_without_anything_stronger_nothing_is_refused(self) -> None:
         """The client gets what there is."""
-        fields: dict[str, Any]
-        for fields in ({}, {"response_format": {"type": "json_object"}}):
+        table: list[dict[str, Any]] = [{}, {"response_format": {"type": "json_object"}}]
+        for fields in table:
             self.setUp()
             answer = drive(self.relay(whole("", usage=usage(9, 0)), streams=False, **fields).whole())
             self.assertEqual((answer.cut, self.facts.hops), (False, ["mini=ok"]))

@@ -347,8 +347,8 @@ class WeightedTest(unittest.TestCase):
             self.assertEqual((sorted(stage), len(draws)), (["a", "b"], 2))
 
     def test_a_climb_keeps_the_drawn_order_within_each_stage(self) -> None:
-        """And the first stage is still the tier of the deployment that the file names first."""
-        draws = iter((0.9, 0.1, 0.9, 0.1))
+        """And the first stage is the tier of the deployment that the file names first, whichever is drawn."""
+        draws = iter((0.9, 0.5, 0.6, 0.1))
         drawn = catalog(
             deployment("c1"),
             deployment("c2"),
