@@ -214,18 +214,18 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(hold=holds)
     def carry(self, hold: Hold) -> None:
-        """An unbilled call hands its hold on to the next one; a hold that was decided about keeps its words."""
+        """An unbilled call hands its hold on to the next one, unless somebody has decided about it."""
         request = hold.request
         if request.told or hold is not request.holds[-1]:
             return
         attempt = request.attempt + 1
-        self.book.ledger.carry(hold.reservation, purpose(request.id, attempt=attempt))
-
-        def write() -> None:
-            if hold.state == "open":
-                request.attempt = attempt
-
-        self.queued.append(write)
+        try:
+            self.book.ledger.carry(hold.reservation, purpose(request.id, attempt=attempt))
+        except AlreadyResolved:
+            assert hold.state != "open"
+            return
+        assert hold.state == "open"
+        self.queued.append(lambda: setattr(request, "attempt", attempt))
 
     @rule(hold=holds, extra=AMOUNTS)
     def top_up(self, hold: Hold, extra: int) -> None:

@@ -315,10 +315,25 @@ class CarryTest(LedgerCase):
         self.book.settle(hold, 25)
         self.assertEqual([("req_1", "settled", 25)], self.fates())
 
-    def test_a_hold_that_was_resolved_keeps_its_words(self) -> None:
+    def test_a_hold_that_was_given_up_is_not_carried(self) -> None:
+        """By an operator, or for its age: no call goes out without money behind it."""
+        for gives_up in ("admin", "ttl"):
+            with self.subTest(gives_up):
+                self.setUp()
+                hold = self.book.reserve(self.book.set_limits(100), 60)
+                if gives_up == "admin":
+                    self.book.run(self.book.ledger.resolve_by_admin(hold.id, None))
+                else:
+                    self.book.clock.advance(901)
+                    self.book.run(self.book.ledger.sweep(hold_ttl_s=900, unresolved_after_s=1e9, policy=Policy.VOID))
+                with self.assertRaises(AlreadyResolved):
+                    self.book.ledger.carry(hold, purpose(attempt=2))
+                self.tearDown()
+
+    def test_a_hold_that_is_resolved_before_it_is_written_keeps_its_words(self) -> None:
         """It is told of the call that it was resolved for."""
         hold = self.book.reserve(self.book.set_limits(100), 60)
-        self.book.run(self.book.ledger.resolve_by_admin(hold.id, None))
+        self.book.run(Ledger(self.book.store, self.book.clock).resolve_by_admin(hold.id, None))
         self.book.ledger.carry(hold, purpose(attempt=2))
         self.book.flush()
         self.assertEqual([("void", 1)], self.book.select("SELECT state, attempt FROM holds"))

@@ -380,16 +380,18 @@ class CoverTest(SettlementCase):
         self.assertEqual(self.money(), (30_000, 0, 0))
         self.assertTrue(self.world.verify().ok)
 
-    def test_a_hold_that_an_operator_ended_meanwhile_is_not_raised(self) -> None:
-        """The request ends with what was decided."""
-        settlement = self.settlement()
-        self.cover(settlement, 500_000, reach=Reach.UNBILLED)
-        [(hold,)] = settle_story(self.world.store.read("SELECT id FROM holds"))
-        settle_story(self.world.ledger.resolve_by_admin(hold, 7))
-        with self.assertRaises(AlreadyResolved):
-            self.cover(settlement, 600_000)
-        row = self.end(settlement, FAILED)
-        self.assertEqual((row["state"], row["cost_nanousd"], self.money()), ("settled", 7, (7, 0, 0)))
+    def test_a_hold_that_an_operator_ended_meanwhile_serves_no_other_call(self) -> None:
+        """Nor carried: no call goes out without money behind it, and the request ends with what was decided."""
+        for next_bound in (500_000, 600_000):
+            self.another_world()
+            settlement = self.settlement()
+            self.cover(settlement, 500_000, reach=Reach.UNBILLED)
+            [(hold,)] = settle_story(self.world.store.read("SELECT id FROM holds"))
+            settle_story(self.world.ledger.resolve_by_admin(hold, 7))
+            with self.assertRaises(AlreadyResolved):
+                self.cover(settlement, next_bound)
+            row = self.end(settlement, FAILED)
+            self.assertEqual((row["state"], row["cost_nanousd"], self.money()), ("settled", 7, (7, 0, 0)))
 
     def check_two_billed_calls(self, kind: type[Settlement]) -> None:
         """Two calls that may both have been billed have money of their own, each up to its whole bound."""
