@@ -333,7 +333,12 @@ class Ledger:
         return replace(reservation, amount_nanousd=reservation.amount_nanousd + extra_nanousd)
 
     def carry(self, reservation: Reservation, purpose: Purpose) -> None:
-        """The hold stands for another call now, the last one being unbilled. Queued: it moves no money."""
+        """The hold stands for another call now, the last one being unbilled. Queued: it moves no money.
+
+        Raises AlreadyResolved if the hold was given up meanwhile: no money would stand behind the call.
+        """
+        if reservation.id not in self._opened:
+            raise AlreadyResolved(reservation.id)
 
         async def work(transaction: Transaction) -> None:
             await transaction.execute(_CARRY, (*_words(purpose), reservation.id))

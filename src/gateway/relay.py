@@ -4,6 +4,7 @@ Until the model has written something, a stream's events are held back, and what
 may answer instead; also after the head has gone out. From the first content on each event leaves as it came, before the
 next is read, and what fails is told in-band without an end mark: a cut stream never looks finished. A stream whose
 upstream passes the cap is cut. An answer that a validator refuses is given up only if something stronger may answer.
+What is held back has a bound, beyond which the stream flows as if it had content.
 """
 
 import contextlib
@@ -27,6 +28,9 @@ from llmkit.openai import Completion, Malformed, WireError, error_payload, from_
 from llmkit.openai_stream import ChunkShaper
 from llmkit.sse import DONE, frame
 from llmkit.types import Usage
+
+LARGEST_HELD_BYTES = 1 << 20
+"""Of events before any content; real ones are a role, and now and then a vendor's notes of some kilobytes."""
 
 _END = frame(DONE)
 _CUT_AT_CAP = "length"
@@ -138,12 +142,15 @@ class Relay:
         """
         shaper = ChunkShaper(want_usage=self.request.wants_usage, created=self._created, model=self._model)
         held: list[bytes] = []
+        held_bytes = 0
         done = False
         try:
             while (payload := await self._next()) is not None and (done := payload.strip() == DONE) is False:
-                held += shaper.feed(payload)
+                events = shaper.feed(payload)
+                held += events
+                held_bytes += sum(map(len, events))
                 self._note(shaper)
-                if self._flows or shaper.started:
+                if self._flows or shaper.started or held_bytes > LARGEST_HELD_BYTES:
                     await self._send(held)
                     held.clear()
                 if self._passes_cap(shaper):
@@ -175,7 +182,7 @@ class Relay:
         return shaper.finished and len(shaper.finish_reasons) >= self.request.choices
 
     async def _send(self, payloads: list[bytes]) -> None:
-        """Send events; before the first, promise the stream; its head tells the facts so far, the row the end."""
+        """Send events; before the first, promise the stream. Its head says what is so by then, the row how it ended."""
         if not self._flows:
             self._flows = True
             self.context.facts.exit = self.exit

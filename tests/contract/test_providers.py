@@ -4,6 +4,7 @@ import json
 import time
 import unittest
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from gateway.config import ProviderConfig, ScriptEntry, load
@@ -15,7 +16,7 @@ from llmkit.client import OpenAICompatClient, Timeouts
 from llmkit.errors import ProviderError, ProviderErrorKind
 from llmkit.openai import from_wire
 from llmkit.sse import frame
-from llmkit.types import Cancel
+from llmkit.types import Cancel, Pulse
 from tests.support.scripted_upstream import Peer, Request, ScriptedUpstream, answer, chunk, stream_head
 from tests.support.world import CONFIG
 
@@ -30,6 +31,10 @@ class PatientCaller:
     """A client that never leaves and for which no time passes."""
 
     cancel: Cancel | None = None
+    pulse: Pulse | None = None
+    started = False
+
+    def hold_head(self, until_s: float) -> None: ...
 
     async def start(self) -> None: ...
 
@@ -338,16 +343,16 @@ class LiveProviderTest(ProviderContract):
         return serve
 
     def test_the_call_leaves_with_its_body_its_key_and_its_trace(self) -> None:
-        """Keys take turns; without one there is none."""
+        """With the credential that it names; without any there is none."""
         provider = self.live([{"text": "a"}] * 3, keys=("key-one", "key-two"))
         made = call(stream=False)
-        for _ in range(3):
-            drive(self.call(provider, made).whole())
+        for credential in (0, 1, 0):
+            drive(self.call(provider, replace(made, credential=credential)).whole())
         self.assertEqual({request.body for request in self.requests}, {made.body})
         self.assertEqual(self.requests[0].line, "POST /v1/chat/completions HTTP/1.1")
         self.assertEqual({request.get("traceparent") for request in self.requests}, {made.traceparent})
         used = [request.get("authorization") for request in self.requests]
-        self.assertEqual((set(used), used[0]), ({"Bearer key-one", "Bearer key-two"}, used[2]))
+        self.assertEqual(used, ["Bearer key-one", "Bearer key-two", "Bearer key-one"])
         drive(self.call(self.script({"text": "a"}), made).whole())
         self.assertIsNone(self.requests[0].get("authorization"))
 

@@ -133,7 +133,19 @@ class AnswerTest(unittest.TestCase):
         raw = json.dumps(document, indent=1).encode()
         completion = from_wire(raw)
         self.assertIs(completion.raw, raw)
-        self.assertEqual(completion, Completion(raw, Usage(11, 0, 0, 7, 0), ("stop",), len(TEXT.encode()), "m"))
+        self.assertEqual(
+            completion, Completion(raw, document, Usage(11, 0, 0, 7, 0), ("stop",), len(TEXT.encode()), "m")
+        )
+
+    def test_the_document_is_what_the_bytes_say(self) -> None:
+        """Of an answer in form, and of one that had to be repaired."""
+        for document in (
+            {"choices": [{"message": {"content": "b"}}]},
+            {"choices": [{"message": {"content": [{"type": "text", "text": "a"}]}, "finish_reason": "end_turn"}]},
+        ):
+            fixed, completion = repair(document)
+            self.assertEqual(completion.document, fixed)
+            self.assertEqual(completion.document["object"], "chat.completion")
 
     def test_missing_keys_are_filled(self) -> None:
         """Everything the schema requires, and nothing that was there is lost."""
