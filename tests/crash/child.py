@@ -143,13 +143,19 @@ class RecordingCaller:
     """A client whose every step is an effect; the file `client` says `whole` once it has the last byte."""
 
     cancel = None
+    pulse = None
 
     def __init__(self, folder: Path, effects: Effects) -> None:
         self._client = folder / "client"
         self._effects = effects
+        self.started = False
+
+    def hold_head(self, until_s: float) -> None:
+        """No time passes here."""
 
     async def start(self) -> None:
         self._effects.perform("client start", lambda: None)
+        self.started = True
 
     async def send(self, frame: bytes) -> None:
         self._effects.perform("client event", lambda: append(self._client, "event"))
