@@ -8,6 +8,7 @@ forked processes: see tests.support.forks.
 import json
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -61,13 +62,20 @@ class Effects:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Every statement of the ledger, and the renaming of its draft, is an effect while this block runs."""
+        """Every statement of a story or a start, and the renaming of the ledger's draft, is an effect in this block.
+
+        Those of the cache's writer are none: it works at its own pace, and never on money.
+        """
         rename = Path.rename
 
         def watched_rename(path: Path, target: Path) -> Path:
             return self.perform("rename", lambda: rename(path, target))
 
-        statements = watched(before=lambda sql: self.begin(sql.split(None, 1)[0]))
+        def watched_statement(sql: str) -> None:
+            if threading.current_thread().name != "cache-write":
+                self.begin(sql.split(None, 1)[0])
+
+        statements = watched(before=watched_statement)
         with statements, mock.patch.object(Path, "rename", watched_rename):
             yield
 
