@@ -190,8 +190,7 @@ class HealthTest(TestCase):
     CONFIG = (
         "[server]\nannounce_s = 0\n"
         '[[providers]]\nname = "up"\nbase_url = "http://127.0.0.1:9/v1"\n'
-        '[[deployments]]\nname = "mini"\nprovider = "up"\nmodel = "m"\nprice = { input = 1, output = 4 }\n'
-        + ONE_TRY
+        '[[deployments]]\nname = "mini"\nprovider = "up"\nmodel = "m"\nprice = { input = 1, output = 4 }\n' + ONE_TRY
     )
 
     def test_upstreams_do_not_matter_and_the_ledger_does(self) -> None:

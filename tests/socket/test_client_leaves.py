@@ -80,9 +80,7 @@ WAYS: tuple[Callable[[Client], None], ...] = (close, half_close, reset)
 
 
 class LeavingTest(FrontCase):
-    def leave(
-        self, fields: Mapping[str, Any], *pieces: bytes, reads: int = 0, more: str = ""
-    ) -> list[dict[str, Any]]:
+    def leave(self, fields: Mapping[str, Any], *pieces: bytes, reads: int = 0, more: str = "") -> list[dict[str, Any]]:
         """Leave in each way once the upstream has sent `pieces` and the client has read so many events: the rows."""
         watched = [Watched(*pieces) for _ in WAYS]
         front = self.live(*(upstream.reply for upstream in watched), more=more)

@@ -135,7 +135,7 @@ class UpstreamSecretTest(SecretsCase):
         for _ in statuses:
             told.append(self.chat(front).status)
             clock.shift_s += LONG_PAUSE_S
-        self.assertEqual(told, [502, 502, 502, 429, 503, 400, 400, 413])
+        self.assertEqual(told, [502, 502, 404, 429, 503, 400, 400, 413])
         self.assert_nowhere(front, PROVIDER_MIDDLE, front.key.rpartition("-")[2])
 
     def test_a_secret_that_was_not_sent_is_removed_too(self) -> None:
