@@ -140,12 +140,12 @@ price = {{ input = {price}, output = {4 * price} }}
     def ask(self, *, timeout_s: float | None = None, **fields: Any) -> Outcome:
         """One request for `all`, from its start to its end, of at most 50 tokens."""
         options = None if timeout_s is None else Options(timeout_s=timeout_s)
-        return self.play(chat(**{"model": "all", "max_tokens": 50} | fields), options=options)
+        return self.play(chat() | {"model": "all", "max_tokens": 50} | fields, options=options)
 
     def at_once(self, count: int, **fields: Any) -> list[SimCaller]:
         """So many requests for `all` at the same moment; all must be served."""
         asked = [
-            self.world.request(self.raw_key, chat(**{"model": "all", "max_tokens": 50} | fields)) for _ in range(count)
+            self.world.request(self.raw_key, chat() | {"model": "all", "max_tokens": 50} | fields) for _ in range(count)
         ]
         self.world.run()
         self.assertEqual([task.error for task, _ in asked if task.error is not None], [])

@@ -1,6 +1,6 @@
 """Climbing to a stronger tier: who may, after what, and that both answers are paid for."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from gateway.errors import ClientGone
 from tests.sim.fleet import COST, GOOD, REFUSED, SILENT, AnOutcome, FleetStories, Sends
@@ -35,7 +35,7 @@ EMPTY = says("")
 class Climbing(FleetStories):
     """One deployment of each tier: one, two, three at 1, 10 and 100 times the price."""
 
-    TIERS = {"one": ("cheap", 1), "two": ("standard", 10), "three": ("strong", 100)}
+    TIERS: ClassVar = {"one": ("cheap", 1), "two": ("standard", 10), "three": ("strong", 100)}
     RETRY = "max_retries = 0"
 
     def auto(self, **fields: Any) -> Any:

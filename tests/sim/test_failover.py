@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 from unittest import mock
 
 from gateway.context import Answer
@@ -374,7 +374,7 @@ class StreamTest(FleetStories):
         outcome = self.ask(stream=True)
         self.assertEqual((outcome.text, outcome.events[-1], self.order), ("", "[DONE]", ["one"]))
 
-    SLOW: dict[str, Any] = {"timeout": True, "latency_s": 5}
+    SLOW: ClassVar[AnOutcome] = {"timeout": True, "latency_s": 5}
 
     def test_failover_goes_on_after_the_head(self) -> None:
         """The head and a comment went out in time; what comes then is the second's alone."""

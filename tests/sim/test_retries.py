@@ -1,5 +1,6 @@
 """The same deployment again: when, how soon, how often at most, and what a wait is worth to a client."""
 
+from itertools import pairwise
 from typing import Any
 
 from gateway.errors import ClientGone, Draining, GatewayError
@@ -23,7 +24,8 @@ class InPlaceTest(FleetStories):
 
     def test_a_retry_that_is_answered_is_told_as_one(self) -> None:
         """Exit, route, attempts; one hold, paid once."""
-        for outcomes in ([BUSY, GOOD], [BUSY, BUSY, GOOD], [REFUSED, GOOD]):
+        several: list[list[AnOutcome]] = [[BUSY, GOOD], [BUSY, BUSY, GOOD], [REFUSED, GOOD]]
+        for outcomes in several:
             for stream in (False, True):
                 with self.subTest(outcomes=outcomes, stream=stream):
                     self.fleet(one=outcomes)
@@ -42,7 +44,7 @@ class InPlaceTest(FleetStories):
             first = len(self.upstreams["one"].times)
             self.ask()
             times = self.upstreams["one"].times[first:]
-            for retry, (before, after) in enumerate(zip(times, times[1:], strict=False)):
+            for retry, (before, after) in enumerate(pairwise(times)):
                 waits[retry].append(after - before)
         for drawn, most_s in zip(waits, (0.25, 0.5, 1.0, 1.0), strict=True):
             self.assertTrue(all(0 <= wait < most_s for wait in drawn), drawn)
