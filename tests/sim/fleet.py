@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from gateway.clock import Clock
 from gateway.context import Caller, Options
@@ -97,7 +97,7 @@ class FleetStories(Stories):
 
     RETRY = ""
     BREAKER = ""
-    TIERS: Mapping[str, tuple[str, int]] = {"one": ("cheap", 1), "two": ("cheap", 1), "three": ("cheap", 1)}
+    TIERS: ClassVar[Mapping[str, tuple[str, int]]] = {"one": ("cheap", 1), "two": ("cheap", 1), "three": ("cheap", 1)}
     """Tier and price of input, in USD per million tokens; output is four times as dear."""
     ALIAS = ""
 
@@ -110,7 +110,7 @@ class FleetStories(Stories):
         """Begin anew with one deployment per name in `outcomes`, over an empty ledger."""
         config = more + f"\n[retry]\n{self.RETRY}\n[breaker]\n{self.BREAKER}\n"
         for name in outcomes:
-            tier, price = self.TIERS[name]
+            tier, price = (tiers or self.TIERS)[name]
             config += f"""
 [[providers]]
 name = "{name}"

@@ -318,8 +318,7 @@ class UnknownMoneyTest(FleetStories):
 
     def test_the_hold_covers_the_dearest_of_the_tier(self) -> None:
         """A second deployment that costs more is called with the same hold."""
-        self.TIERS = {"one": ("cheap", 1), "two": ("cheap", 10)}
-        self.fleet(one={"status": 500}, two=GOOD)
+        self.fleet(one={"status": 500}, two=GOOD, tiers={"one": ("cheap", 1), "two": ("cheap", 10)})
         self.assertIsNone(self.ask().error)
         self.assert_row(cost_nanousd=10 * COST, overage_nanousd=0)
         self.assertEqual(self.hold_states(), ["settled"])

@@ -1,4 +1,4 @@
-"""Every seeded schedule of requests that fail over, leave and die leaves the money right, and broken twins are caught."""
+"""Every seeded schedule of requests that fail over, leave and die leaves the money right; broken twins are caught."""
 
 import itertools
 import unittest
