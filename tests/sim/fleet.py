@@ -105,7 +105,12 @@ class FleetStories(Stories):
         self.lenient = False
 
     def fleet(
-        self, *, limit_nanousd: int | None = USD, more: str = "", **outcomes: AnOutcome | list[AnOutcome]
+        self,
+        *,
+        limit_nanousd: int | None = USD,
+        tiers: Mapping[str, tuple[str, int]] | None = None,
+        more: str = "",
+        **outcomes: AnOutcome | list[AnOutcome],
     ) -> None:
         """Begin anew with one deployment per name in `outcomes`, over an empty ledger."""
         config = more + f"\n[retry]\n{self.RETRY}\n[breaker]\n{self.BREAKER}\n"
