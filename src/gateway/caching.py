@@ -95,7 +95,7 @@ class _Keeper:
     _assembler: Assembler = field(default_factory=lambda: Assembler(LARGEST_STREAM_BYTES))
 
     def keep_whole(self, raw: bytes, completion: Completion) -> None:
-        if completion.finish_reasons == _KEPT:
+        if completion.finished and completion.finish_reasons == _KEPT:
             self._keep(raw, completion.document)
 
     def see(self, payload: bytes) -> None:

@@ -97,6 +97,7 @@ class Completion:
     finish_reasons  one per choice, of FINISH_REASONS
     text_bytes      UTF-8 bytes of everything the model wrote: text, refusals, reasoning, tool names and arguments
     model           as the upstream calls it
+    finished        whether the upstream itself gave each choice a reason; else it may have been broken off
     """
 
     raw: bytes
@@ -105,6 +106,7 @@ class Completion:
     finish_reasons: tuple[str, ...]
     text_bytes: int
     model: str | None
+    finished: bool = True
 
 
 # Requests
@@ -230,6 +232,7 @@ def from_wire(raw: bytes, *, new_id: NewId = random_id, created: int = 0, model:
     if type(choices) is not list or not choices:
         raise Malformed("an answer without choices")
     usage = usage_of(document)
+    finished = all(isinstance(choice, dict) and choice.get("finish_reason") for choice in choices)
     edited = _repair_head(document, new_id, created, model)
     for position, choice in enumerate(choices):
         edited |= _repair_choice(choice, position, new_id, usage)
@@ -244,6 +247,7 @@ def from_wire(raw: bytes, *, new_id: NewId = random_id, created: int = 0, model:
         finish_reasons=tuple(choice["finish_reason"] for choice in choices),
         text_bytes=sum(written_bytes(choice["message"]) for choice in choices),
         model=document["model"] or None,
+        finished=finished,
     )
 
 

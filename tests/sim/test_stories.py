@@ -17,6 +17,7 @@ from gateway.context import Answer, Caller, Facts, Options
 from gateway.engines.sim import Effect, Kind, SimCaller
 from gateway.errors import ClientGone, Draining, GatewayError, InvalidRequest
 from gateway.fake_provider import FakeProvider
+from gateway.health import LONG_PAUSE_S
 from gateway.providers import Provider, ProviderAnswer, UpstreamCall
 from llmkit.errors import ProviderError, ProviderErrorKind
 from tests.support.world import CONFIG, USD, SimWorld, chat, settle_story
@@ -824,6 +825,7 @@ class SpanTest(Stories):
             for stream in (False, True):
                 self.fake(entry)
                 self.play(chat(canary, stream=stream, user=canary, metadata={canary: canary}))
+                self.world.clock.advance(LONG_PAUSE_S)
         self.wire(opening=KeyError(canary))
         self.play(chat(canary))
         self.play({"model": canary, "messages": [{"role": "user", "content": canary}]})
