@@ -20,8 +20,8 @@ from statistics import quantiles
 from typing import Any
 
 BUCKET_S = 0.25
-SETTLE_S = 0.25
-"""Between a breaker's decision and the first call that shows it: a permit is given before the hold is committed."""
+SLACK_S = 0.1
+"""Between what is decided and what shows it: a span ends before its permit is answered, a busy machine lets wait."""
 
 DONE = "[DONE]"
 
@@ -61,9 +61,11 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of the gateway to an upstream, from its trace."""
+    """One call of the gateway to an upstream, from its trace; `asked_s` is when its request began."""
 
+    trace: str
     deployment: str
+    asked_s: float
     started_s: float
     ended_s: float
     failed: bool
@@ -108,7 +110,7 @@ class BreakerStory:
     """What the calls to the primary say of its breaker.
 
     opened_s      the end of the call whose failure reached the threshold; None: it never opened
-    probes        the calls from then on, up to the first that succeeded; without those that had their permit before
+    probes        the calls from then on that took the probe's place, up to the first that succeeded in it
     readmitted_s  the end of the probe that succeeded; None: none did
     trespasses    calls that no breaker may let through: into a cooldown, or beside a probe
     """
@@ -192,23 +194,20 @@ def _error_code(data: str) -> str | None:
 
 def breaker_story(calls: Iterable[Call], outage: Outage) -> BreakerStory:
     """What the breaker of the primary did, told from the calls that it let through."""
-    known = [call for call in calls if call.deployment == outage.primary]
+    known = sorted((call for call in calls if call.deployment == outage.primary), key=lambda call: call.started_s)
     opened_s = _opening(known, outage.threshold)
     if opened_s is None:
         return BreakerStory()
     probes: list[Call] = []
     trespasses: list[Call] = []
-    free_s = opened_s + outage.cooldown_s
-    for call in sorted(known, key=lambda call: call.started_s):
-        if call.started_s <= opened_s + SETTLE_S:
-            continue
-        if probes and not probes[-1].failed and call.started_s >= probes[-1].ended_s:
+    for call in _after_permits_from_before(known, opened_s, outage.cooldown_s):
+        last = probes[-1] if probes else None
+        if last is not None and not last.failed and call.started_s >= last.ended_s:
             break
-        if call.started_s < free_s - SETTLE_S:
+        if _may_probe(call.started_s, last, opened_s, outage.cooldown_s):
+            probes.append(call)
+        else:
             trespasses.append(call)
-            continue
-        probes.append(call)
-        free_s = call.ended_s + outage.cooldown_s if call.failed else math.inf
     readmitted_s = probes[-1].ended_s if probes and not probes[-1].failed else None
     return BreakerStory(opened_s, tuple(probes), readmitted_s, tuple(trespasses))
 
@@ -221,6 +220,29 @@ def _opening(calls: Iterable[Call], threshold: int) -> float | None:
         if in_a_row == threshold:
             return call.ended_s
     return None
+
+
+def _after_permits_from_before(calls: Sequence[Call], opened_s: float, cooldown_s: float) -> Iterator[Call]:
+    """The calls that began once the breaker was open, without those that may have had their permit before: the first
+    call of a request from before, within the cooldown.
+    """
+    called: set[str] = set()
+    for call in calls:
+        first = call.trace not in called
+        called.add(call.trace)
+        from_before = first and call.asked_s <= opened_s + SLACK_S and call.started_s < opened_s + cooldown_s
+        if call.started_s > opened_s and not from_before:
+            yield call
+
+
+def _may_probe(at_s: float, last: Call | None, opened_s: float, cooldown_s: float) -> bool:
+    """Whether the place of the probe is free: a cooldown after the opening, after the last probe failed, or after it
+    began if it is still without an answer.
+    """
+    if last is None:
+        return at_s >= opened_s + cooldown_s - SLACK_S
+    expired = last.started_s + cooldown_s - SLACK_S <= at_s <= last.ended_s + SLACK_S
+    return expired or (last.failed and at_s >= last.ended_s + cooldown_s - SLACK_S)
 
 
 # --- the timeline -------------------------------------------------------------------------------------------------
@@ -318,19 +340,19 @@ def _breaker_gates(
 ) -> Iterator[Gate]:
     opened = story.opened_s is not None and any(s.state == "open" and s.at_s >= story.opened_s for s in samples)
     yield Gate("the breaker opened", opened, _after("the kill", outage.killed_s, story.opened_s))
-    spacing = [later.started_s - former.ended_s for former, later in pairwise(story.probes)]
+    spacing = [later.started_s - former.started_s for former, later in pairwise(story.probes)]
     yield Gate(
         "no call reaches the primary while it is open or beside a probe",
         story.opened_s is not None and not story.trespasses,
-        f"{len(story.trespasses)} calls; {len(story.probes)} probes, the least {min(spacing, default=0):.1f} s apart",
+        f"{len(story.trespasses)} calls; probes begin at least {min(spacing, default=0):.2f} s apart",
     )
     yield Gate(
         "exactly one probe readmitted it",
-        story.readmitted_s is not None and sum(not probe.failed for probe in story.probes) == 1,
-        _after("the restart", outage.restarted_s, story.readmitted_s),
+        story.readmitted_s is not None and not story.trespasses,
+        f"number {len(story.probes)}, {_after('the restart', outage.restarted_s, story.readmitted_s)}",
     )
     closed = bool(samples) and samples[-1].state == "closed"
-    since = math.inf if story.readmitted_s is None else story.readmitted_s + SETTLE_S
+    since = math.inf if story.readmitted_s is None else story.readmitted_s + SLACK_S
     back = [record for record in records if record.started_s >= since]
     home = sum(record.deployment == outage.primary and record.outcome is Outcome.WHOLE for record in back)
     yield Gate(
@@ -375,18 +397,25 @@ def _after(what: str, start_s: float, at_s: float | None) -> str:
     return "never" if at_s is None else f"{at_s - start_s:.2f} s after {what}"
 
 
+# --- the trace ----------------------------------------------------------------------------------------------------
+
+
 def read_calls(lines: Iterable[str], to_run_s: Callable[[int], float]) -> list[Call]:
-    """The upstream calls in a trace file.
+    """The upstream calls in a trace file whose requests have ended.
 
     to_run_s  turns nanoseconds since the Unix epoch into seconds since the start of the run
     """
-    spans = [span for span in map(json.loads, lines) if span["name"] == "attempt"]
+    spans = [json.loads(line) for line in lines]
+    asked = {span["trace_id"]: to_run_s(span["start_ns"]) for span in spans if span["name"] == "request"}
     return [
         Call(
+            span["trace_id"],
             span["attributes"]["deployment"],
+            asked[span["trace_id"]],
             to_run_s(span["start_ns"]),
             to_run_s(span["start_ns"] + span["duration_ns"]),
             span["error"] is not None,
         )
         for span in spans
+        if span["name"] == "attempt" and span["trace_id"] in asked
     ]

@@ -30,9 +30,10 @@ def draw(figures: Mapping[str, Any], picture: Path) -> None:
     for axes in (top, middle, bottom):
         axes.axvline(outage["killed_s"], color=FAILED, linestyle="--", linewidth=1)
         axes.axvline(outage["restarted_s"], color=FAILED, linestyle=":", linewidth=1)
-    height = top.get_ylim()[1]
     for name, instant in (("SIGKILL", "killed_s"), ("started again", "restarted_s")):
-        top.text(outage[instant] + 0.1, height * 0.97, name, va="top", fontsize=9)
+        top.annotate(
+            name, (outage[instant], 0.88), (4, 0), ("data", "axes fraction"), textcoords="offset points", va="top"
+        )
     outcomes = figures["outcomes"]
     top.set_title(
         f"A llama.cpp server killed under load: {figures['n']} streams, {outcomes.get('whole', 0)} whole, "
