@@ -110,7 +110,7 @@ class BreakerStory:
     """What the calls to the primary say of its breaker.
 
     opened_s      the end of the call whose failure reached the threshold; None: it never opened
-    probes        the calls from then on that took the probe's place, up to the first that succeeded in it
+    probes        the calls from then on that took the probe's place, until one succeeded, in its place or late
     readmitted_s  the end of the probe that succeeded; None: none did
     trespasses    calls that no breaker may let through: into a cooldown, or beside a probe
     """
@@ -201,15 +201,19 @@ def breaker_story(calls: Iterable[Call], outage: Outage) -> BreakerStory:
     probes: list[Call] = []
     trespasses: list[Call] = []
     for call in _after_permits_from_before(known, opened_s, outage.cooldown_s):
-        last = probes[-1] if probes else None
-        if last is not None and not last.failed and call.started_s >= last.ended_s:
+        if _readmission_s(probes) <= call.started_s:
             break
-        if _may_probe(call.started_s, last, opened_s, outage.cooldown_s):
+        if _may_probe(call.started_s, probes[-1] if probes else None, opened_s, outage.cooldown_s):
             probes.append(call)
         else:
             trespasses.append(call)
-    readmitted_s = probes[-1].ended_s if probes and not probes[-1].failed else None
-    return BreakerStory(opened_s, tuple(probes), readmitted_s, tuple(trespasses))
+    readmitted_s = _readmission_s(probes)
+    return BreakerStory(opened_s, tuple(probes), None if math.isinf(readmitted_s) else readmitted_s, tuple(trespasses))
+
+
+def _readmission_s(probes: Iterable[Call]) -> float:
+    """The end of the first probe that succeeded; infinite if none did."""
+    return min((probe.ended_s for probe in probes if not probe.failed), default=math.inf)
 
 
 def _opening(calls: Iterable[Call], threshold: int) -> float | None:

@@ -129,10 +129,13 @@ class BreakerStoryTest(unittest.TestCase):
         self.assertEqual((story.probes, story.trespasses), ((probe,), (beside,)))
 
     def test_a_probe_that_is_out_for_a_cooldown_loses_its_place(self) -> None:
-        """The next caller is the probe, and the late answer closes nothing."""
+        """The next caller is a probe too, and the first success of either closes."""
         late, next_one = call(12.1, 15), call(14.2, 14.4)
-        story = breaker_story([*CUT, late, next_one], OUTAGE)
+        story = breaker_story([*CUT, late, next_one, call(14.5, 14.6)], OUTAGE)
         self.assertEqual(story, BreakerStory(10.03, (late, next_one), 14.4))
+        longer = call(14.2, 17)
+        story = breaker_story([*CUT, late, longer, call(15.1, 15.2)], OUTAGE)
+        self.assertEqual(story, BreakerStory(10.03, (late, longer), 15))
 
     def test_a_request_from_before_may_have_its_permit_from_before(self) -> None:
         """But not a second one."""
