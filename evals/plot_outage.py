@@ -59,7 +59,7 @@ def _draw_requests(
         floor = [below + count for below, count in zip(floor, counts, strict=True)]
     axes.set_ylim(0, max(floor, default=1) * 1.3 + 1)
     axes.set_ylabel(f"streams ended per {width:g} s")
-    axes.legend(loc="upper right", ncols=4, fontsize=8, frameon=False)
+    axes.legend(loc="upper right", ncols=4, fontsize=8, framealpha=1, edgecolor="none")
 
 
 def _draw_waits(axes: Axes, at: Sequence[float], width: float, waits: Sequence[int | None]) -> None:
