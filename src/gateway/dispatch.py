@@ -252,9 +252,14 @@ class Dispatcher:
                         keeper=walk.keeper,
                     )
                     answer = await (relay.stream() if request.stream else relay.whole())
+                    if relay.broke is not None:
+                        span.fail(relay.broke)
+                except AttemptFailed as failed:
+                    span.fail(failed.verdict.outcome)
+                    raise
                 finally:
                     upstream.close()
-            answer_permit = entry.permit.failure if relay.broke else entry.permit.success
+            answer_permit = entry.permit.success if relay.broke is None else entry.permit.failure
             return answer
         except AnswerRefused:
             answer_permit = entry.permit.success

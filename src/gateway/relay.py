@@ -67,7 +67,7 @@ class Relay:
 
     exit       how the request ends if this answer is delivered
     may_climb  whether a refused answer may be given up for a stronger tier's
-    broke      set when the upstream failed after content had reached the client
+    broke      how the upstream failed, in one word, if it did after content had reached the client
     """
 
     context: RequestContext
@@ -79,7 +79,7 @@ class Relay:
     exit: Exit = Exit.ROUTED
     may_climb: bool = False
     keeper: Keeper | None = None
-    broke: bool = False
+    broke: str | None = None
     _flows: bool = False
     _reported: tuple[Usage | None, int, int] = (None, 0, 0)
 
@@ -232,7 +232,7 @@ class Relay:
         """The upstream failed: raise it while the client has seen nothing, else tell it in-band."""
         if not self._flows:
             raise self._failed_by(verdict) from cause
-        self.broke = verdict.sick
+        self.broke = verdict.outcome if verdict.sick else None
         return await self._cut(code, message)
 
     async def _end(self, shaper: ChunkShaper, held: list[bytes]) -> Answer:

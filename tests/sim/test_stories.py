@@ -804,6 +804,16 @@ class SpanTest(Stories):
             [span.error for span in self.spans()], ["500", "all_providers_failed", "timeout", "upstream_timeout"]
         )
 
+    def test_a_failure_in_the_answer_is_told_by_its_kind(self) -> None:
+        """Whether the client has seen content by then, which makes it an in-band error, or not."""
+        self.fake({"text": "a b c", "cut_after": 2}, {"text": "a b c", "malformed": True})
+        self.play(chat(stream=True))
+        self.play(chat())
+        self.assertEqual(
+            [span.error for span in self.spans()],
+            ["malformed", "stream_truncated", "malformed", "upstream_error"],
+        )
+
     def test_a_refused_request_has_no_attempt(self) -> None:
         """It is a span all the same."""
         self.play(chat() | {"model": "nobody"})

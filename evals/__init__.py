@@ -1,0 +1,1 @@
+"""Measurements of the gateway as people run it: `python -m evals.NAME`."""
