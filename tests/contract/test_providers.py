@@ -356,21 +356,38 @@ class LiveProviderTest(ProviderContract):
         drive(self.call(self.script({"text": "a"}), made).whole())
         self.assertIsNone(self.requests[0].get("authorization"))
 
-    def test_a_stream_that_is_none_is_refused(self) -> None:
-        """A body that was not asked for is no answer, and its connection is not used again."""
+    def answering(self, reply: bytes, *, stream: bool) -> ProviderAnswer:
+        """The open answer to a call to which the upstream sends these bytes, and then hangs up."""
 
         def serve(peer: Peer) -> None:
             peer.request()
-            peer.send(answer(b'{"choices": []}'))
-            self.assertTrue(peer.closed_within(10))
+            peer.send(reply)
 
         upstream = ScriptedUpstream(serve)
         self.addCleanup(upstream.close)
         client = OpenAICompatClient(upstream.url("/v1"))
         self.addCleanup(client.close)
-        with self.assertRaises(ProviderError) as raised:
-            self.call(LiveProvider(ProviderConfig(name="up"), client), call(stream=True))
-        self.assertEqual(facts_of(raised.exception)[:3], (ProviderErrorKind.MALFORMED, True, True))
+        return self.call(LiveProvider(ProviderConfig(name="up"), client), call(stream=stream))
+
+    def test_json_for_a_stream_is_one_event(self) -> None:
+        """For whoever reads events to judge."""
+        body = b'{"choices": []}'
+        self.assertEqual(events(self.answering(answer(body), stream=True)), [body])
+
+    def test_a_stream_that_nobody_asked_for_is_the_answer_that_was(self) -> None:
+        """Its events are joined; of one that is broken off nothing is left, and an error stays one."""
+        head = '"id": "c", "object": "chat.completion.chunk", "created": 5, "model": "m"'
+
+        def told(*said: str) -> bytes:
+            payloads = [f"data: {{{head}, {event}}}\n\n".encode() for event in said]
+            return drive(self.answering(stream_head() + b"".join(map(chunk, payloads)) + chunk(b""), stream=False).whole())
+
+        first = '"choices": [{"index": 0, "delta": {"content": "Hel"}, "finish_reason": null}]'
+        last = '"choices": [{"index": 0, "delta": {"content": "lo"}, "finish_reason": "length"}]'
+        choice = json.loads(told(first, last))["choices"][0]
+        self.assertEqual((choice["message"]["content"], choice["finish_reason"]), ("Hello", "length"))
+        self.assertEqual(told(first), b"")
+        self.assertEqual(json.loads(told(first, '"error": {"message": "busy", "code": "x"}'))["error"]["code"], "x")
 
 
 def refusal(entry: dict[str, Any]) -> bytes:

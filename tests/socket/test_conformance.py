@@ -431,10 +431,15 @@ class WholeAnswerTest(FrontCase):
         (row,) = front.rows(1)
         self.assertEqual((row["request_id"], row["cost_nanousd"]), (reply.get("x-request-id"), COST_NANOUSD))
 
-    def test_json_for_a_stream_is_no_answer(self) -> None:
-        """Clients would see an empty one without an error."""
+    def test_json_for_a_stream_is_told_as_one(self) -> None:
+        """Clients would see an empty answer without an error."""
         front = self.live(whole())
-        self.assert_error(front.chat(stream=True), 502, "upstream_error")
+        reply = front.chat(stream=True)
+        self.assertEqual((reply.status, reply.events[-1]), (200, b"[DONE]"))
+        chunks = [json.loads(event) for event in reply.events[:-1]]
+        self.assertEqual({chunk["object"] for chunk in chunks}, {"chat.completion.chunk"})
+        said = "".join(choice["delta"].get("content") or "" for chunk in chunks for choice in chunk["choices"])
+        self.assertEqual(said, json.loads(self.live(whole()).chat().body)["choices"][0]["message"]["content"])
 
 
 BARE_MESSAGE = {"role": "assistant", "content": None, "refusal": None}

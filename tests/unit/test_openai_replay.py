@@ -230,7 +230,6 @@ class AssemblerTest(unittest.TestCase):
         self.assert_unfit(chunk({"content": "b"}, x_groq={"id": "req"}))
         self.assert_unfit(chunk({"content": "b"}, choice={"content_filter_results": {}}))
         self.assert_unfit(chunk({"content": "b"}, service_tier="a"), chunk({"content": "b"}, service_tier="b"))
-        self.assertIsNone(self.assemble(chunk({"role": "tool", "content": "a"}), chunk({}, finish="stop")))
 
     def test_odd_log_probabilities_make_it_none(self) -> None:
         """They are joined list by list, or not at all."""
