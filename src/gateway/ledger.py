@@ -364,10 +364,10 @@ class Ledger:
         at_ms = self._clock.wall_ms()
 
         async def work(transaction: Transaction) -> None:
-            await self._part(transaction, reservation.id, why, at_ms)
+            parted = await self._part(transaction, reservation.id, why, at_ms)
             if row is not None:
                 money = Money(MoneyState.UNRESOLVED)
-                if reservation.earlier:
+                if reservation.earlier or not parted:
                     money = await self._money_of(transaction, reservation.request_id)
                 await rows.append(transaction, row, money)
             self._opened.pop(reservation.id, None)

@@ -61,15 +61,15 @@ class Hold:
 class Request:
     """A request of the model: its holds, in order, and the call that is written in the last one.
 
-    told   a call of the ledger was given its row
-    rowed  the row is there
+    told     a call of the ledger was given its row
+    written  what its row said when it was appended; None before
     """
 
     id: str
     holds: list[Hold] = field(default_factory=list)
     attempt: int = 1
     told: bool = False
-    rowed: bool = False
+    written: tuple[str, str, int] | None = None
 
     @property
     def fate(self) -> tuple[str, str, int]:
@@ -122,6 +122,7 @@ NAMES = ((Scope.KEY, "key1"), (Scope.KEY, "key2"), (Scope.TENANT, "acme"), (Scop
 LIMITS = st.sampled_from((300, 150, 1000, None, 0))
 AMOUNTS = st.sampled_from((50, 100, 0))
 NO_AMOUNTS: st.SearchStrategy[Any] = st.sampled_from((-50, True, 1.5))
+WHICH = st.integers(0, 9)
 DAY_S = 86_400
 
 
@@ -187,15 +188,16 @@ class LedgerMachine(RuleBasedStateMachine):
         self.requests.append(request)
         return hold
 
-    @rule(target=holds, hold=holds, cost=st.none() | st.sampled_from((30, 100, 250)), key=KEYS, amount=AMOUNTS)
-    def reserve_next(self, hold: Hold, cost: int | None, key: str, amount: int) -> Any:
+    @rule(target=holds, which=WHICH, cost=st.none() | st.sampled_from((30, 100, 250)), key=KEYS, amount=AMOUNTS)
+    def reserve_next(self, which: int, cost: int | None, key: str, amount: int) -> Any:
         """A call that may have been billed is followed by another, or by nothing at all.
 
         The former hold may have been decided about by then; a story knows of none but its last.
         """
-        request = hold.request
-        if request.told or hold is not request.holds[-1]:
+        request = self.in_flight(which)
+        if request is None:
             return multiple()
+        hold = request.holds[-1]
         self.apply_queued()
         account, wall_ms = self.book.ledger.account("acme", key), self.book.clock.wall_ms()
         words = purpose(request.id, attempt=request.attempt + 1)
@@ -212,12 +214,13 @@ class LedgerMachine(RuleBasedStateMachine):
         request.attempt += 1
         return following
 
-    @rule(hold=holds)
-    def carry(self, hold: Hold) -> None:
+    @rule(which=WHICH)
+    def carry(self, which: int) -> None:
         """An unbilled call hands its hold on to the next one, unless somebody has decided about it."""
-        request = hold.request
-        if request.told or hold is not request.holds[-1]:
+        request = self.in_flight(which)
+        if request is None:
             return
+        hold = request.holds[-1]
         attempt = request.attempt + 1
         try:
             self.book.ledger.carry(hold.reservation, purpose(request.id, attempt=attempt))
@@ -300,14 +303,19 @@ class LedgerMachine(RuleBasedStateMachine):
         orphans = self.book.open(on_crash)
         opened = [hold for hold in self.all if hold.state == "open"]
         assert orphans == len(opened)
+        rowless = []
         for request in self.requests:
             pending = any(hold.state in ("open", "unresolved") for hold in request.holds)
-            request.rowed, request.told = request.rowed or pending, True
+            request.told = True
+            if pending and request.written is None:
+                rowless.append(request)
         for hold in opened:
             if on_crash is OnCrash.VOID:
                 self.model.move(hold, "void")
             else:
                 self.give_up(hold, self.book.clock.wall_ms())
+        for request in rowless:
+            request.written = request.fate
 
     # --- what must be true after each step --------------------------------------------------------------------------
 
@@ -337,10 +345,13 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @invariant()
     def every_row_is_there_once(self) -> None:
-        """And says what its holds have become."""
+        """And says what its holds have become; what was appended was true then."""
         real = [(row["request_id"], row["state"], row["cost_nanousd"]) for row in self.book.rows()]
-        rowed = [request.fate for request in self.requests if request.rowed]
+        rowed = [request.fate for request in self.requests if request.written]
         assert sorted(real) == sorted(rowed), (real, rowed)
+        real = self.book.select("SELECT request_id, state, cost_nanousd FROM requests")
+        written = [request.written for request in self.requests if request.written]
+        assert sorted(real) == sorted(written), (real, written)
 
     @invariant()
     def the_last_hold_knows_its_call(self) -> None:
@@ -365,6 +376,11 @@ class LedgerMachine(RuleBasedStateMachine):
         except (BudgetExceeded, BudgetReserved, AlreadyResolved, ValueError) as refusal:
             return refusal
 
+    def in_flight(self, which: int) -> Request | None:
+        """One of the requests whose stories go on."""
+        living = [request for request in self.requests if not request.told]
+        return living[which % len(living)] if living else None
+
     def booked(self, real: Any, request: Request, key: str, amount: int) -> Hold | None:
         """The hold that the ledger has just made, or None if it refused; the model did the same."""
         levels = [self.active[name] for name in ((Scope.KEY, key), (Scope.TENANT, "acme"), (Scope.GLOBAL, ""))]
@@ -387,7 +403,8 @@ class LedgerMachine(RuleBasedStateMachine):
 
         def both() -> None:
             move()
-            request.rowed |= brings_row
+            if brings_row:
+                request.written = request.fate
 
         self.book.run(end(row(request.id) if brings_row else None))
         self.queued.append(both)

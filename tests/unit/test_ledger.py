@@ -250,6 +250,12 @@ class SettleTest(LedgerCase):
         self.assertEqual((10, 0, 0, 0), self.book.money())
         self.assertEqual([("req_1", "settled", 10)], self.written())
 
+    def test_an_admins_word_stands_though_the_request_knows_nothing(self) -> None:
+        """Its row does not call unresolved what was decided."""
+        self.book.run(self.book.ledger.resolve_by_admin(self.hold.id, 10))
+        self.book.run(self.book.ledger.leave_unresolved(self.hold, "timeout", row()))
+        self.assertEqual([("req_1", "settled", 10)], self.written())
+
     def test_an_admin_cannot_resolve_twice(self) -> None:
         """Nor what was never held."""
         self.book.run(self.book.ledger.resolve_by_admin(self.hold.id, None))
