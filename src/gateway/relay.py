@@ -9,7 +9,7 @@ What is held back has a bound, beyond which the stream flows as if it had conten
 
 import contextlib
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from gateway.chat import ChatRequest
@@ -225,7 +225,7 @@ class Relay:
     async def _cut_at_cap(self) -> Answer:
         """The upstream writes more than it was asked for, which is no sickness: stop paying for it."""
         if not self._flows:
-            raise self._failed_by(unusable())
+            raise self._failed_by(replace(unusable(), sick=False))
         return await self._cut("stream_truncated", "The upstream passed the output cap.")
 
     async def _break(self, verdict: Verdict, code: str, message: str, cause: Exception | None = None) -> Answer:

@@ -380,7 +380,9 @@ class LiveProviderTest(ProviderContract):
 
         def told(*said: str) -> bytes:
             payloads = [f"data: {{{head}, {event}}}\n\n".encode() for event in said]
-            return drive(self.answering(stream_head() + b"".join(map(chunk, payloads)) + chunk(b""), stream=False).whole())
+            return drive(
+                self.answering(stream_head() + b"".join(map(chunk, payloads)) + chunk(b""), stream=False).whole()
+            )
 
         first = '"choices": [{"index": 0, "delta": {"content": "Hel"}, "finish_reason": null}]'
         last = '"choices": [{"index": 0, "delta": {"content": "lo"}, "finish_reason": "length"}]'

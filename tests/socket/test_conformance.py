@@ -435,8 +435,9 @@ class WholeAnswerTest(FrontCase):
         """Clients would see an empty answer without an error."""
         front = self.live(whole())
         reply = front.chat(stream=True)
-        self.assertEqual((reply.status, reply.events[-1]), (200, b"[DONE]"))
-        chunks = [json.loads(event) for event in reply.events[:-1]]
+        payloads = [line.removeprefix(b"data: ") for line in reply.body.split(b"\n\n") if line]
+        self.assertEqual((reply.status, payloads[-1]), (200, b"[DONE]"))
+        chunks = [json.loads(payload) for payload in payloads[:-1]]
         self.assertEqual({chunk["object"] for chunk in chunks}, {"chat.completion.chunk"})
         said = "".join(choice["delta"].get("content") or "" for chunk in chunks for choice in chunk["choices"])
         self.assertEqual(said, json.loads(self.live(whole()).chat().body)["choices"][0]["message"]["content"])
