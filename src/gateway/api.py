@@ -235,6 +235,7 @@ class _HttpCaller:
 
     async def finish(self, last: bytes) -> None:
         self._exchange.finish(last)
+        self.due_s = math.inf
 
     async def pause(self, seconds: float) -> None:
         self._effects.pause(seconds, self._exchange.cancel, self)

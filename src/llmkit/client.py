@@ -172,6 +172,7 @@ class UpstreamAnswer:
         self._received = 0
         self._began = False  # something other than keep-alive comments and blank lines has come
         self._ended = False
+        self._done = False  # the end mark has come, so the end of the body is on its way
 
     def whole(self) -> bytes:
         """The complete body without white space before it (some upstreams send some to stay connected)."""
@@ -192,11 +193,13 @@ class UpstreamAnswer:
             if self._ended:
                 return None
             self._read_events()
-        return self._events.popleft()
+        event = self._events.popleft()
+        self._done = self._done or event == DONE
+        return event
 
     def close(self) -> None:
         """Give the connection back if the answer has been read to its end, else close it. Idempotent."""
-        self._exchange.close()
+        self._exchange.close(awaiting_end=self._done)
 
     def refuse(self, why: str) -> NoReturn:
         """Close the connection, and raise that the answer cannot be used."""

@@ -37,6 +37,7 @@ from llmkit.watch import Call, CancelledError, Deadline, ExpiredError, Watch
 
 RECV_BYTES = 65_536
 SEND_BYTES = 262_144  # a larger body leaves in slices, so that it is not copied whole into a TLS buffer
+END_S = 0.005  # far longer than the end takes to follow, and shorter than a connection takes to open
 ONE_WRITE_BYTES = 65_536  # a body up to this size is copied behind its head, to leave in the same packet
 
 _METHODS = frozenset(("DELETE", "GET", "PATCH", "POST", "PUT"))  # not HEAD: its answer is framed otherwise
@@ -287,12 +288,15 @@ class Exchange:
         self._body_seen = True
         return data
 
-    def close(self) -> None:
-        """Pool the connection if the answer is whole (its end may just have arrived), else close it. Idempotent."""
+    def close(self, *, awaiting_end: bool = False) -> None:
+        """Pool the connection if the answer is whole (its end may just have arrived), else close it. Idempotent.
+
+        awaiting_end  the end is known to be on its way: some servers send it apart from the last event. Wait END_S.
+        """
         if not self._open:
             return
         self._open = False
-        if self._request_is_out and self._is_whole() and self._reader.keep_alive:
+        if self._request_is_out and self._is_whole(awaiting_end) and self._reader.keep_alive:
             self._give_back(self._sock)
         else:
             self._sock.close()
@@ -353,12 +357,14 @@ class Exchange:
             except (BlockingIOError, ssl.SSLWantReadError):
                 mask = select.POLLIN
 
-    def _is_whole(self) -> bool:
+    def _is_whole(self, awaiting_end: bool) -> bool:
         """Whether the answer is complete, after one look at what may have arrived."""
         if not self._reader.complete and self._fault is None:
             try:
+                if awaiting_end:
+                    self._watch.wait(select.POLLIN, Deadline(self._call.clock() + END_S, "end"))
                 self._reader.feed(self._sock.recv(RECV_BYTES))
-            except (OSError, BadResponse):
+            except (OSError, BadResponse, ExpiredError, CancelledError):
                 return False
         return self._reader.complete
 

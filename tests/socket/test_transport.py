@@ -8,6 +8,7 @@ import time
 import unittest
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from unittest.mock import patch
 
 from llmkit.errors import ProviderError
 from llmkit.resolver import Address, Lookup, system_lookup
@@ -328,6 +329,28 @@ class PoolTest(TransportTest):
         seen.set()
         ended.wait(10)
         exchange.close()
+        self.assertEqual(pool.idle, 1)
+
+    def test_an_end_that_is_known_to_come_is_awaited(self) -> None:
+        """Some servers send it apart from the last event; one that does not come costs its connection, no more."""
+        seen = threading.Event()
+
+        def script(peer: Peer) -> None:
+            peer.request()
+            peer.send(stream_head(), chunk(b"1"))
+            if not seen.wait(10):
+                raise AssertionError("nobody waited for the end")
+            peer.send(chunk(b""))
+            peer.closed_within(10)
+
+        pool = self.pool(self.upstream(script, sends_and_stalls(stream_head(), chunk(b"1"))))
+        exchange, stalled = post(pool), post(pool)
+        self.assertEqual((exchange.read(), stalled.read()), (b"1", b"1"))
+        with patch("llmkit.transport.END_S", 10.0):
+            threading.Timer(0.05, seen.set).start()
+            exchange.close(awaiting_end=True)
+        self.assertEqual(pool.idle, 1)
+        stalled.close(awaiting_end=True)
         self.assertEqual(pool.idle, 1)
 
     def test_an_unfinished_answer_closes_its_connection(self) -> None:
