@@ -36,9 +36,10 @@ def provider_error(kind: str, *, status: int | None = None, **facts: Any) -> Pro
 
 
 class Fails:
-    """An outcome: the call raises this error, made anew for each call."""
+    """An outcome: the call raises this error, made anew for each call, after so long, whatever the deadline was."""
 
-    def __init__(self, kind: str, **facts: Any) -> None:
+    def __init__(self, kind: str, *, latency_s: float = 0, **facts: Any) -> None:
+        self.latency_s = latency_s
         self._kind = kind
         self._facts = facts
 
@@ -78,7 +79,7 @@ class TimedProvider:
         self.times.append(self._clock.now_s())
         self._order.append(self.name)
         if isinstance(outcome, Fails):
-            await caller.pause(0)
+            await caller.pause(outcome.latency_s)
             raise outcome.error()
         if isinstance(outcome, Sends):
             return await WireProvider(*outcome.steps).open(call, caller)

@@ -63,6 +63,7 @@ class RefusedAnswerTest(Climbing):
                 self.assertEqual(outcome.facts.hops, [f"one={reason}", "two=ok"])
                 self.assert_row(exit="escalated", tier="standard", attempts=2, cost_nanousd=11 * COST, state="settled")
                 self.assertEqual((self.level().spent_nanousd, self.hold_states()), (11 * COST, ["settled", "settled"]))
+                self.assertEqual((outcome.facts.cost_nanousd, self.row()["prompt_tokens"]), (11 * COST, 24))
                 self.assertEqual((self.state("one"), self.state("two")), ("closed", "closed"))
 
     def test_it_climbs_as_far_as_it_must(self) -> None:

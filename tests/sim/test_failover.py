@@ -8,6 +8,7 @@ from unittest import mock
 from gateway.context import Answer
 from gateway.errors import ClientGone, Draining
 from gateway.evidence import Reach
+from gateway.health import LONG_PAUSE_S
 from gateway.settlement import Settlement
 from gateway.verdict import judge
 from tests.sim.fleet import COST, GOOD, REFUSED, SILENT, AnOutcome, Fails, FleetStories, Sends
@@ -151,6 +152,15 @@ class TableTest(FleetStories):
                     self.assert_paid(row)
                 else:
                     self.assertEqual((outcome.told, outcome.facts.hops), (row.told, [f"one={row.hop}"]))
+                self.assert_rests(row.state)
+
+    def assert_rests(self, state: str) -> None:
+        """A pause is a minute where an operator must act, less after a limit; then the breaker was never touched."""
+        if state in ("refused", "quota_exhausted", "rate_limited"):
+            self.world.clock.advance(LONG_PAUSE_S - 0.1)
+            self.assertEqual(self.state("one"), "closed" if state == "rate_limited" else state)
+            self.world.clock.advance(0.1)
+            self.assertEqual(self.state("one"), "closed")
 
     def assert_paid(self, row: Row) -> None:
         """The good answer, and what the first one may bill: a hold of its own."""
@@ -322,6 +332,19 @@ class UnknownMoneyTest(FleetStories):
         self.assertIsNone(self.ask().error)
         self.assert_row(cost_nanousd=10 * COST, overage_nanousd=0)
         self.assertEqual(self.hold_states(), ["settled"])
+
+    def test_money_for_the_cheapest_of_a_tier_is_not_enough(self) -> None:
+        """Nothing is called that a failover could not pay for."""
+        bound = self.bound()
+        tiers = {"one": ("cheap", 1), "two": ("cheap", 10)}
+        self.fleet(one=GOOD, two=GOOD, tiers=tiers, limit_nanousd=bound)
+        self.assertEqual((self.ask().told, self.order), ((402, "budget_exceeded"), []))
+
+    def test_a_stream_that_broke_off_unseen_is_paid_up_to_its_cap(self) -> None:
+        """All of it may have been written."""
+        self.fleet(one=CUT, two=GOOD)
+        self.ask(stream=True)
+        self.assert_row(completion_tokens=50 + 34, estimated=True, state="settled")
 
 
 class StreamTest(FleetStories):

@@ -4,7 +4,7 @@ from itertools import pairwise
 from typing import Any
 
 from gateway.errors import ClientGone, Draining, GatewayError
-from tests.sim.fleet import COST, GOOD, REFUSED, AnOutcome, FleetStories
+from tests.sim.fleet import COST, GOOD, REFUSED, AnOutcome, Fails, FleetStories
 from tests.sim.test_stories import At, Outcome
 from tests.support.world import chat
 
@@ -69,11 +69,16 @@ class InPlaceTest(FleetStories):
 
     def test_no_call_begins_after_the_deadline(self) -> None:
         """Neither here nor elsewhere."""
-        self.RETRY = "max_retries = 0"
-        self.fleet(one={"status": 500, "latency_s": 1.5}, two={"status": 500, "latency_s": 1.5}, three=GOOD)
-        outcome = self.ask(timeout_s=3)
-        self.assertEqual((outcome.told, self.order), ((504, "upstream_timeout"), ["one", "two"]))
-        self.assert_row(exit="failed", status=504, attempts=2)
+        for latency_s in (3, 4):
+            self.fleet(one=Fails("server", status=500, latency_s=latency_s), two=GOOD)
+            outcome = self.ask(timeout_s=3)
+            self.assertEqual((outcome.told, self.order), ((504, "upstream_timeout"), ["one"]))
+            self.assert_row(exit="failed", status=504, attempts=1, state="void")
+
+    def test_what_was_not_sent_is_not_retried_where_another_can_serve(self) -> None:
+        """A connection that is refused now will be refused in a moment."""
+        self.fleet(one=[REFUSED, GOOD], two=GOOD)
+        self.assertEqual(self.ask().facts.hops, ["one=server", "two=ok"])
 
     def test_the_breaker_ends_the_retries_too(self) -> None:
         """The third failure in a row is the last call."""
