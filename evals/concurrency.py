@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from evals.crowd import PATIENCE_S, GatedProvider, meet
+from evals.experiment import Artifact, Options
 from evals.scenarios import Entry
 from evals.world import World
 from gateway.errors import RateLimited
@@ -123,9 +124,9 @@ def _body(model: str = "mini") -> dict[str, Any]:
     return {"model": model, "messages": [{"role": "user", "content": "hi"}], "max_tokens": 50}
 
 
-def run(*, quick: bool) -> dict[str, Any]:
+def run(options: Options) -> Artifact:
     """Every case, at both durabilities where it is about money; a quick run makes fewer rounds for the one slot."""
-    rounds = 5 if quick else ROUNDS
+    rounds = 5 if options.quick else ROUNDS
     cases: list[Case] = []
     for durability in ("full", "normal"):
         config = CONFIG.format(durability=durability)
@@ -266,7 +267,7 @@ def _bucket(name: str, *, burst: int, threads: int, each: int) -> Case:
         )
 
 
-def measured(artifact: Mapping[str, Any]) -> dict[str, float | None]:
+def measured(artifact: Artifact) -> dict[str, float | None]:
     """What the gates look at."""
     cases = artifact["cases"]
     return {
@@ -278,12 +279,12 @@ def measured(artifact: Mapping[str, Any]) -> dict[str, float | None]:
     }
 
 
-def lines(artifact: Mapping[str, Any]) -> list[str]:
+def lines(artifact: Artifact) -> list[str]:
     """A Markdown table of the cases."""
     rows = ["| callers who meet | room for | admitted | answered | unresolved, USD |", "|---|---|---|---|---|"]
-    for case in artifact["cases"]:
-        rows.append(
-            f"| {case['name']} | {case['room']} of {case['callers']} | {case['admitted']} | {case['served']} "
-            f"| {case['unresolved'] / 1e9:.6f} |"
-        )
+    rows += [
+        f"| {case['name']} | {case['room']} of {case['callers']} | {case['admitted']} | {case['served']} "
+        f"| {case['unresolved'] / 1e9:.6f} |"
+        for case in artifact["cases"]
+    ]
     return rows

@@ -164,4 +164,4 @@ def _formed(item: Item, said: str) -> str:
 
 def is_right(item: Item, said: str | None, system: str | None = None) -> bool:
     """Whether an answer is the right one to this question."""
-    return said in (_formed(item, right_answer(item, system)),)
+    return said == _formed(item, right_answer(item, system))

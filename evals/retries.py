@@ -7,6 +7,7 @@ fails every second call, so that no breaker ever sees three failures in a row.
 from collections.abc import Mapping
 from typing import Any
 
+from evals.experiment import Artifact, Options
 from evals.scenarios import Entry
 from evals.world import VirtualWorld
 from gateway.fake_provider import FakeProvider
@@ -46,9 +47,9 @@ CASES: Mapping[str, tuple[int, tuple[Entry, ...]]] = {
 """The breaker's threshold, and what the upstream answers in turn."""
 
 
-def run(*, quick: bool) -> dict[str, Any]:
+def run(options: Options) -> Artifact:
     """Play the three cases; a quick run makes a fifth of the requests in the same time."""
-    requests = REQUESTS // 5 if quick else REQUESTS
+    requests = REQUESTS // 5 if options.quick else REQUESTS
     return {
         "n": requests,
         "seed": SEED,
@@ -71,12 +72,12 @@ def _play(threshold: int, script: tuple[Entry, ...], requests: int) -> dict[str,
         }
 
 
-def measured(artifact: Mapping[str, Any]) -> dict[str, float | None]:
+def measured(artifact: Artifact) -> dict[str, float | None]:
     """What the gates look at."""
     return {f"retries.{name}": case["attempts_per_request"] for name, case in artifact["cases"].items()}
 
 
-def lines(artifact: Mapping[str, Any]) -> list[str]:
+def lines(artifact: Artifact) -> list[str]:
     """A Markdown table of the cases."""
     rows = ["| a thousand requests, case | calls | per request | success |", "|---|---|---|---|"]
     for name, case in artifact["cases"].items():

@@ -5,9 +5,10 @@ like answers; and once where half of the wrong ones can be recognised, so that v
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from evals.experiment import Artifact, Options
 from evals.items import INVALID_SHARE, Item, is_right, make
 from evals.models import config, models
 from evals.stats import paired_interval, points_lost
@@ -19,9 +20,9 @@ ITEMS = 150
 SEED = 20260103
 
 
-def run(*, quick: bool) -> dict[str, Any]:
+def run(options: Options) -> Artifact:
     """All three ways over the same items; a quick run is the whole run."""
-    del quick
+    del options
     items = make(ITEMS, SEED)
     return {
         "n": ITEMS,
@@ -51,23 +52,26 @@ WAYS = {"rules": "router.loss", "rules_and_validators": "router.escalated_loss"}
 """The gate of each way."""
 
 
-def measured(artifact: Mapping[str, Any]) -> dict[str, float | None]:
+def measured(artifact: Artifact) -> dict[str, float | None]:
     """What the gates look at."""
     strong = artifact["always_strong"]["right"]
     return {gate: round(points_lost(strong, artifact[way]["right"]), 2) for way, gate in WAYS.items()}
 
 
-def lines(artifact: Mapping[str, Any]) -> list[str]:
+def lines(artifact: Artifact) -> list[str]:
     """A Markdown table of the three ways."""
     strong = artifact["always_strong"]
-    rows = ["| answered by | right | points lost (95 %) | cost, USD | saved | asked twice |", "|---|---|---|---|---|---|"]
+    rows = [
+        "| answered by | right | points lost (95 %) | cost, USD | saved | asked twice |",
+        "|---|---|---|---|---|---|",
+    ]
     for way in ("always_strong", *WAYS):
         one = artifact[way]
         low, high = paired_interval(strong["right"], one["right"], seed=artifact["seed"])
         lost = points_lost(strong["right"], one["right"])
         saved = 100 * (1 - one["cost_nanousd"] / strong["cost_nanousd"])
         rows.append(
-            f"| {way.replace('_', ' ')} | {sum(one['right'])} of {artifact['n']} | {lost:.1f} ({low:.1f} to {high:.1f}) "
-            f"| {one['cost_nanousd'] / 1e9:.6f} | {saved:.1f} % | {one['escalated']} |"
+            f"| {way.replace('_', ' ')} | {sum(one['right'])} of {artifact['n']} "
+            f"| {lost:.1f} ({low:.1f} to {high:.1f}) | {one['cost_nanousd'] / 1e9:.6f} | {saved:.1f} % | {one['escalated']} |"
         )
     return rows

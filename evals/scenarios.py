@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from evals.experiment import Artifact, Options
 from evals.stats import percentile
 from evals.world import Asked, VirtualWorld
 from gateway.fake_provider import FakeProvider
@@ -60,7 +61,7 @@ SILENT: Entry = {"timeout": True, "latency_s": 5.0}
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What the upstreams do. Entries are used in order; then `repeats` starts the primary again, else the last stays."""
+    """What the upstreams do. Entries are used in order; then `repeats` starts the primary's again, else the last stays."""
 
     name: str
     primary: tuple[Entry, ...]
@@ -88,9 +89,9 @@ SCENARIOS = (
 )
 
 
-def run(*, quick: bool) -> dict[str, Any]:
+def run(options: Options) -> Artifact:
     """Play every scenario; a quick run is the whole run."""
-    del quick
+    del options
     return {
         "n": REQUESTS,
         "seed": SEED,
@@ -144,7 +145,7 @@ def told(asked: Sequence[Asked]) -> dict[str, Any]:
     }
 
 
-def measured(artifact: Mapping[str, Any]) -> dict[str, float | None]:
+def measured(artifact: Artifact) -> dict[str, float | None]:
     """What the gates look at."""
     played: Mapping[str, Any] = artifact["scenarios"]
     numbers: dict[str, float | None] = {
@@ -163,10 +164,10 @@ def measured(artifact: Mapping[str, Any]) -> dict[str, float | None]:
     return numbers
 
 
-def lines(artifact: Mapping[str, Any]) -> list[str]:
+def lines(artifact: Artifact) -> list[str]:
     """A Markdown table of the outages."""
     rows = [
-        "| outage | success | ended as | attempts per request | calls to the primary | p95, s | cost, USD | unresolved, USD |",
+        "| outage | success | ended as | calls per request | to the primary | p95, s | cost, USD | unresolved, USD |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for name, one in artifact["scenarios"].items():

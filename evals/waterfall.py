@@ -1,7 +1,7 @@
 """What routing and then the exact cache save, request by request of one workload, and whether a hit is ever wrong.
 
-A thousand requests over 42 questions, by Zipf's law, of two tenants and under two system prompts, near-duplicates in the
-mix. A hit is wrong if it is not what the same model says to the same question under the same system prompt; and it has
+A thousand requests over 42 questions, by Zipf's law, of two tenants and under two system prompts, near-duplicates in
+the mix. A hit is wrong if it is not what the same model says to the same question under the same system prompt; and it has
 crossed tenants if this tenant had not asked before.
 """
 
@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from evals.experiment import Artifact, Options
 from evals.items import Item, answer, is_right, make, near_duplicates
 from evals.models import PRICES, bill_nanousd, config, models
 from evals.stats import most_failures
@@ -68,10 +69,10 @@ def questions() -> list[Item]:
     return [*items, *near_duplicates(items, TWINS, SEED)]
 
 
-def run(*, quick: bool) -> dict[str, Any]:
+def run(options: Options) -> Artifact:
     """The same workload in three ways; a quick run plays the first fifth of it."""
     items = questions()
-    asks = workload(items, REQUESTS, SEED)[: REQUESTS // 5 if quick else REQUESTS]
+    asks = workload(items, REQUESTS, SEED)[: REQUESTS // 5 if options.quick else REQUESTS]
     return {
         "n": len(asks),
         "seed": SEED,
@@ -130,28 +131,30 @@ def tokens(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
 STEPS = {"always_strong": "always strong", "routed": "+ routing", "routed_and_cached": "+ exact cache"}
 
 
-def cost_nanousd(artifact: Mapping[str, Any], step: str) -> int:
+def cost_nanousd(artifact: Artifact, step: str) -> int:
     """What a step cost by its tokens and the price book."""
     return bill_nanousd(artifact[step]["tokens"], artifact["prices_usd_per_million"])
 
 
-def saved_percent(artifact: Mapping[str, Any], step: str) -> float:
+def saved_percent(artifact: Artifact, step: str) -> float:
     """What a step saves of the cost of always asking the strong model."""
     return 100 * (1 - cost_nanousd(artifact, step) / cost_nanousd(artifact, "always_strong"))
 
 
-def measured(artifact: Mapping[str, Any]) -> dict[str, float | None]:
+def measured(artifact: Artifact) -> dict[str, float | None]:
     """What the gates look at."""
     cached = artifact["routed_and_cached"]
     return {
         "waterfall.wrong_hits": cached["wrong_hits"],
         "waterfall.crossed_tenants": cached["crossed_tenants"],
-        "waterfall.unexplained": sum(abs(artifact[step]["cost_nanousd"] - cost_nanousd(artifact, step)) for step in STEPS),
+        "waterfall.unexplained": sum(
+            abs(artifact[step]["cost_nanousd"] - cost_nanousd(artifact, step)) for step in STEPS
+        ),
         "waterfall.saved": round(saved_percent(artifact, "routed_and_cached"), 1),
     }
 
 
-def lines(artifact: Mapping[str, Any]) -> list[str]:
+def lines(artifact: Artifact) -> list[str]:
     """A Markdown table of the steps."""
     rows = ["| step | cost, USD | saved | hits | right answers |", "|---|---|---|---|---|"]
     for step, name in STEPS.items():
@@ -164,6 +167,6 @@ def lines(artifact: Mapping[str, Any]) -> list[str]:
     most = 100 * most_failures(cached["wrong_hits"], cached["hits"])
     rows += [
         "",
-        f"{cached['wrong_hits']} of {cached['hits']} hits were wrong: with 95 % confidence fewer than {most:.2f} % of such.",
+        f"{cached['wrong_hits']} of {cached['hits']} hits were wrong: with 95 % confidence fewer than {most:.2f} % are.",
     ]
     return rows

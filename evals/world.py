@@ -25,6 +25,7 @@ from gateway.ledger import LevelState, Scope
 from gateway.providers import Provider
 from llmkit.money import format_usd
 
+
 class World:
     """Use as a context manager.
 
