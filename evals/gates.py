@@ -83,10 +83,10 @@ def _scenarios(document: str, measured: Measured) -> Iterator[Gate]:
             name,
             (
                 Check("=", float(success), "% success", measured.get(f"{name}.success")),
-                Check("<=", float(attempts), "attempts per request", measured.get(f"{name}.attempts")),
-                Check("<=", float(calls), "calls to the primary", measured.get(f"{name}.primary_calls")),
+                Check("<=", float(attempts), "per request", measured.get(f"{name}.attempts")),
+                Check("<=", float(calls), "to the primary", measured.get(f"{name}.primary_calls")),
                 Check("<=", float(p95_s), "s p95", measured.get(f"{name}.p95_s")),
-                Check("=", 0, "holds unresolved without a cause", measured.get(f"{name}.stray_unresolved")),
+                Check("=", 0, "stray holds", measured.get(f"{name}.stray_unresolved")),
             ),
         )
 

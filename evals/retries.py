@@ -48,12 +48,12 @@ CASES: Mapping[str, tuple[int, tuple[Entry, ...]]] = {
 
 
 def run(options: Options) -> Artifact:
-    """Play the three cases; a quick run makes a fifth of the requests in the same time."""
-    requests = REQUESTS // 5 if options.quick else REQUESTS
+    """Play the three cases; a quick run is the whole run, because the bound belongs to this number of requests."""
+    del options
     return {
-        "n": requests,
+        "n": REQUESTS,
         "seed": SEED,
-        "cases": {name: _play(threshold, script, requests) for name, (threshold, script) in CASES.items()},
+        "cases": {name: _play(threshold, script, REQUESTS) for name, (threshold, script) in CASES.items()},
     }
 
 

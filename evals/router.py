@@ -69,9 +69,9 @@ def lines(artifact: Artifact) -> list[str]:
         one = artifact[way]
         low, high = paired_interval(strong["right"], one["right"], seed=artifact["seed"])
         lost = points_lost(strong["right"], one["right"])
-        saved = 100 * (1 - one["cost_nanousd"] / strong["cost_nanousd"])
+        cost_usd, saved = one["cost_nanousd"] / 1e9, 100 * (1 - one["cost_nanousd"] / strong["cost_nanousd"])
         rows.append(
             f"| {way.replace('_', ' ')} | {sum(one['right'])} of {artifact['n']} "
-            f"| {lost:.1f} ({low:.1f} to {high:.1f}) | {one['cost_nanousd'] / 1e9:.6f} | {saved:.1f} % | {one['escalated']} |"
+            f"| {lost:.1f} ({low:.1f} to {high:.1f}) | {cost_usd:.6f} | {saved:.1f} % | {one['escalated']} |"
         )
     return rows

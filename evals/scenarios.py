@@ -61,7 +61,7 @@ SILENT: Entry = {"timeout": True, "latency_s": 5.0}
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What the upstreams do. Entries are used in order; then `repeats` starts the primary's again, else the last stays."""
+    """What the upstreams do, entry by entry; then the last stays, or `repeats` starts the primary's entries again."""
 
     name: str
     primary: tuple[Entry, ...]

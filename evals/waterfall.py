@@ -1,7 +1,7 @@
 """What routing and then the exact cache save, request by request of one workload, and whether a hit is ever wrong.
 
 A thousand requests over 42 questions, by Zipf's law, of two tenants and under two system prompts, near-duplicates in
-the mix. A hit is wrong if it is not what the same model says to the same question under the same system prompt; and it has
+the mix. A hit is wrong if it is not what the same model says to the same question under the same system prompt; it has
 crossed tenants if this tenant had not asked before.
 """
 
@@ -167,6 +167,6 @@ def lines(artifact: Artifact) -> list[str]:
     most = 100 * most_failures(cached["wrong_hits"], cached["hits"])
     rows += [
         "",
-        f"{cached['wrong_hits']} of {cached['hits']} hits were wrong: with 95 % confidence fewer than {most:.2f} % are.",
+        f"{cached['wrong_hits']} of {cached['hits']} hits were wrong: with 95 % confidence, fewer than {most:.2f} %.",
     ]
     return rows
