@@ -131,10 +131,10 @@ def run(options: Options) -> Artifact:
     for durability in ("full", "normal"):
         config = CONFIG.format(durability=durability)
         cases += [
-            _fifty(f"twelve of fifty, {durability}", config, GOOD, expected=12),
-            _fifty(f"twelve of fifty, the upstream times out, {durability}", config, TIMES_OUT, expected=0),
-            _fifty(f"twelve of fifty, failing over, {durability}", config, FAILS, expected=12, model="both"),
-            _fifty(f"twelve of fifty, timing out and over, {durability}", config, TIMES_OUT, expected=0, model="both"),
+            fifty(f"twelve of fifty, {durability}", config, GOOD, expected=12),
+            fifty(f"twelve of fifty, the upstream times out, {durability}", config, TIMES_OUT, expected=0),
+            fifty(f"twelve of fifty, failing over, {durability}", config, FAILS, expected=12, model="both"),
+            fifty(f"twelve of fifty, timing out and over, {durability}", config, TIMES_OUT, expected=0, model="both"),
             _one_slot(f"one slot, 32 callers, {rounds} rounds, {durability}", config, rounds),
             _four_keys(f"four keys of one tenant, {durability}", config),
         ]
@@ -142,7 +142,7 @@ def run(options: Options) -> Artifact:
     return {"n": sum(case.callers for case in cases), "rounds": rounds, "cases": [asdict(case) for case in cases]}
 
 
-def _fifty(name: str, config: str, entry: Entry, *, expected: int, model: str = "mini") -> Case:
+def fifty(name: str, config: str, entry: Entry = GOOD, *, expected: int, model: str = "mini") -> Case:
     """Fifty callers, and money for exactly twelve at once. A timed-out call keeps its hold, so no second one fits."""
     body = _body(model)
     with CrowdedWorld(config) as probe:
