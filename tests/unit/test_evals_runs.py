@@ -54,7 +54,8 @@ class ScenarioTest(unittest.TestCase):
         honest = AllProvidersFailed("x", retry_after_s=3)
         timeless = AllProvidersFailed("x")
         timeless.retry_after_s = None
-        told = scenarios.told([failed(honest), failed(timeless), failed(UpstreamError("x"))])
+        bad_gateway = UpstreamError("x", retry_after_s=3)
+        told = scenarios.told([failed(honest), failed(timeless), failed(bad_gateway)])
         self.assertEqual(told["dishonest_failures"], 2)
         self.assertEqual(told["success_percent"], 0)
 

@@ -83,6 +83,12 @@ class EvalsTest(unittest.TestCase):
                 spoil(self.artifacts[name])
                 self.assert_red()
 
+    def test_a_gate_that_begins_to_fail_shows_above_the_fold(self) -> None:
+        """Not only in the table."""
+        self.artifacts["concurrency"]["cases"][0]["over_admitted"] = 1
+        fold = evals.report.render(README, self.artifacts).partition("\n## ")[0]
+        self.assertIn("concurrency.over_admitted (1 requests; bound <= 0 requests)", fold)
+
     def test_failing_evals_stand_above_the_fold(self) -> None:
         """Before the first section, right below those of the benchmark."""
         self.assertLess(README.index("<!-- /failing -->"), README.index("<!-- failing-evals -->"))
