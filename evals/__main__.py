@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if wanted.readme:
         readme = ROOT / "README.md"
         readme.write_text(report.render(readme.read_text(encoding="utf-8"), report.load()), encoding="utf-8")
-    print(json.dumps(artifacts, indent=1) if wanted.json else report.summary(artifacts))
+    print(report.as_json(artifacts) if wanted.json else report.summary(artifacts))
     worse = report.regressions(committed, artifacts)
     if worse:
         print("These passed before: " + ", ".join(worse), file=sys.stderr)
@@ -49,7 +49,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--only", type=_names, metavar="NAME,...", help=", ".join(report.TITLES))
     parser.add_argument("--quick", action="store_true", help="smaller runs, under a minute in all; nothing is kept")
-    parser.add_argument("--json", action="store_true", help="print the artifacts instead of the summary")
+    parser.add_argument("--json", action="store_true", help="print gates and artifacts as JSON instead")
     parser.add_argument("--readme", action="store_true", help="render the README from the artifacts afterwards")
     parser.add_argument("--seconds", type=_seconds, help="how long the loop that runs away does so")
     return parser

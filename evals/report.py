@@ -5,6 +5,7 @@ Everything that is shown follows from the artifacts and the preregistration; a g
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from bench.report import between
@@ -71,10 +72,16 @@ def summary(artifacts: Artifacts) -> str:
     for experiment in _ran(artifacts):
         artifact = artifacts[experiment.NAME]
         lines += [f"# {TITLES[experiment.NAME]} ({_provenance(artifact)})", *experiment.lines(artifact), ""]
-    judgements = [gate for gate in judged(artifacts) if gate.name.partition(".")[0] in artifacts]
+    judgements = _bearing(artifacts)
     counts = {status: sum(gate.status == status for gate in judgements) for status in ("passed", "failed")}
     lines += ["# Gates", *table(judgements), "", f"{counts['passed']} passed, {counts['failed']} failed."]
     return "\n".join([*lines, failing(judgements)])
+
+
+def as_json(artifacts: Artifacts) -> str:
+    """The same for programs."""
+    judgements = [{"status": gate.status, **asdict(gate)} for gate in _bearing(artifacts)]
+    return json.dumps({"gates": judgements, "artifacts": artifacts}, indent=1)
 
 
 def render(readme: str, artifacts: Artifacts) -> str:
@@ -82,6 +89,11 @@ def render(readme: str, artifacts: Artifacts) -> str:
     judgements = judged(artifacts)
     readme = between(readme, "failing-evals", failing(judgements))
     return between(readme, "evals", "\n".join(_block(artifacts, judgements)))
+
+
+def _bearing(artifacts: Artifacts) -> list[Gate]:
+    """The gates that these artifacts bear on."""
+    return [gate for gate in judged(artifacts) if gate.name.partition(".")[0] in artifacts]
 
 
 def _block(artifacts: Artifacts, judgements: Sequence[Gate]) -> Iterator[str]:

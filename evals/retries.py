@@ -68,7 +68,7 @@ def _play(threshold: int, script: tuple[Entry, ...], requests: int) -> dict[str,
             "calls": len(upstream.calls),
             "attempts_per_request": len(upstream.calls) / requests,
             "success_percent": 100 * sum(one.succeeded for one in asked) / requests,
-            "unmetered_nanousd": world.unmetered_nanousd(),
+            "spent_nanousd": world.spent_nanousd(),
         }
 
 

@@ -41,10 +41,9 @@ def _ask_all(items: Sequence[Item], model: str, *, invalid_share: float) -> dict
         answers = [world.gateway.handle(raw_key, item.body(model)) for item in items]
         return {
             "right": [is_right(item, said["text"]) for item, said in zip(items, answers, strict=True)],
-            "cost_nanousd": world.level().spent_nanousd,
+            "cost_nanousd": world.spent_nanousd(),
             "tiers": dict(sorted(Counter(said["tier"] for said in answers).items())),
             "escalated": sum(said["exit"] == "escalated" for said in answers),
-            "differences": world.audit()["differences"],
         }
 
 

@@ -26,6 +26,10 @@ from gateway.providers import Provider
 from llmkit.money import format_usd
 
 
+class BooksDiffer(Exception):
+    """The ledger contradicts itself, so that nothing that follows from it is a result."""
+
+
 class World:
     """Use as a context manager.
 
@@ -77,6 +81,13 @@ class World:
     def audit(self) -> dict[str, Any]:
         """`ledger verify`."""
         return dict(self.books.commands.run("ledger.verify", {}))
+
+    def spent_nanousd(self) -> int:
+        """What the whole gateway has spent, by books that balance. Raises BooksDiffer."""
+        report = self.audit()
+        if report["differences"] or report["open_holds"]:
+            raise BooksDiffer(f"{report['differences']}, {report['open_holds']} open holds")
+        return self.level().spent_nanousd
 
     def metered_nanousd(self) -> int:
         """What the fake upstreams' own meters say, each at the price of the deployment that it serves."""
