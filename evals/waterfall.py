@@ -25,7 +25,7 @@ QUESTIONS = 32
 TWINS = 10
 SEED = 20260104
 EVERY_S = 3.0
-"""No entry of an hour expires meanwhile: when one does is left to chance, and this is to come out the same each time."""
+"""No entry of an hour expires meanwhile: when one does is left to chance, and this must come out the same each time."""
 TENANTS = ("acme", "globex")
 SYSTEMS = ("You are terse.", "You are thorough.")
 EXACT_SHARE = 0.9
