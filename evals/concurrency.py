@@ -11,7 +11,7 @@ from typing import Any
 
 from evals.crowd import PATIENCE_S, GatedProvider, meet
 from evals.experiment import Artifact, Options
-from evals.scenarios import Entry
+from evals.silent import SilentUpstream
 from evals.world import World
 from gateway.errors import RateLimited
 from gateway.fake_provider import FakeProvider
@@ -69,9 +69,6 @@ rate_per_s = 0.001
 burst = {burst}
 """
 """Refills one unit in a thousand seconds: nothing comes back while it is measured."""
-GOOD: Entry = {"text": "hello there friend"}
-TIMES_OUT: Entry = {"timeout": True}
-FAILS: Entry = {"status": 500}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +99,9 @@ class Case:
 class CrowdedWorld(World):
     """A world whose first upstream is gated."""
 
-    def __init__(self, config: str, entry: Entry = GOOD) -> None:
-        behind = FakeProvider([entry], name="up")
+    def __init__(self, config: str, behind: FakeProvider | SilentUpstream) -> None:
         self.up = GatedProvider(behind)
-        super().__init__(config, providers={"up": self.up, "backup": FakeProvider([GOOD], name="backup")})
+        super().__init__(config, providers={"up": self.up, "backup": _good("backup")})
         self.providers["up"] = behind  # it keeps the meter
 
     def worst_case_nanousd(self, body: Mapping[str, Any]) -> int:
@@ -114,6 +110,14 @@ class CrowdedWorld(World):
         seen: list[int] = []
         meet(self.gateway, self.up, [(raw_key, body)], lambda: seen.append(int(self.shown(raw_key)["held_nanousd"])))
         return seen[0]
+
+
+def _good(name: str = "up") -> FakeProvider:
+    return FakeProvider([{"text": "hello there friend"}], name=name)
+
+
+def _failing() -> FakeProvider:
+    return FakeProvider([{"status": 500}], name="up")
 
 
 def _body(model: str = "mini") -> dict[str, Any]:
@@ -127,10 +131,16 @@ def run(options: Options) -> Artifact:
     for durability in ("full", "normal"):
         config = CONFIG.format(durability=durability)
         cases += [
-            fifty(f"twelve of fifty, {durability}", config, GOOD, expected=12),
-            fifty(f"twelve of fifty, the upstream times out, {durability}", config, TIMES_OUT, expected=0),
-            fifty(f"twelve of fifty, failing over, {durability}", config, FAILS, expected=12, model="both"),
-            fifty(f"twelve of fifty, timing out and over, {durability}", config, TIMES_OUT, expected=0, model="both"),
+            fifty(f"twelve of fifty, {durability}", config, _good(), expected=12),
+            fifty(f"twelve of fifty, the upstream times out, {durability}", config, SilentUpstream("up"), expected=0),
+            fifty(f"twelve of fifty, failing over, {durability}", config, _failing(), expected=12, model="both"),
+            fifty(
+                f"twelve of fifty, timing out and over, {durability}",
+                config,
+                SilentUpstream("up"),
+                expected=0,
+                model="both",
+            ),
             _one_slot(f"one slot, 32 callers, {rounds} rounds, {durability}", config, rounds),
             _four_keys(f"four keys of one tenant, {durability}", config),
         ]
@@ -138,19 +148,19 @@ def run(options: Options) -> Artifact:
     return {"n": sum(case.callers for case in cases), "rounds": rounds, "cases": [asdict(case) for case in cases]}
 
 
-def fifty(name: str, config: str, entry: Entry = GOOD, *, expected: int, model: str = "mini") -> Case:
+def fifty(name: str, config: str, behind: FakeProvider | SilentUpstream, *, expected: int, model: str = "mini") -> Case:
     """Fifty callers, and money for exactly twelve at once. A timed-out call keeps its hold, so no second one fits."""
     body = _body(model)
-    with CrowdedWorld(config) as probe:
+    with CrowdedWorld(config, _good()) as probe:
         amount = probe.worst_case_nanousd(body)
-    with CrowdedWorld(config, entry) as world:
+    with CrowdedWorld(config, behind) as world:
         raw_key = world.key(12 * amount)
         return _met(name, world, [(raw_key, body)] * 50, room=12, expected=expected)
 
 
 def _one_slot(name: str, config: str, rounds: int) -> Case:
     """Thirty-two callers and money for one, again and again, each time on a key of its own."""
-    with CrowdedWorld(config) as world:
+    with CrowdedWorld(config, _good()) as world:
         amount = world.worst_case_nanousd(_body())
         return _together(
             [_met(name, world, [(world.key(amount), _body())] * 32, room=1, expected=1) for _ in range(rounds)]
@@ -159,9 +169,9 @@ def _one_slot(name: str, config: str, rounds: int) -> Case:
 
 def _four_keys(name: str, config: str) -> Case:
     """Four keys without a limit, eight callers each, and a tenant's budget for seven."""
-    with CrowdedWorld(config) as probe:
+    with CrowdedWorld(config, _good()) as probe:
         amount = probe.worst_case_nanousd(_body())
-    with CrowdedWorld(config + TENANT.format(budget_usd=format_usd(7 * amount))) as world:
+    with CrowdedWorld(config + TENANT.format(budget_usd=format_usd(7 * amount)), _good()) as world:
         keys = [world.key() for _ in range(4)]
         return _met(name, world, [(raw_key, _body()) for raw_key in keys] * 8, room=7, expected=7)
 
@@ -224,7 +234,7 @@ def _bucket(name: str, *, burst: int, threads: int, each: int) -> Case:
     """Many threads that draw on one bucket as fast as they can."""
     served, strange = [0] * threads, list[BaseException]()
     config = CONFIG.format(durability="normal") + BUCKET.format(burst=burst)
-    with CrowdedWorld(config) as world:
+    with CrowdedWorld(config, _good()) as world:
         raw_key = world.key()
         start = threading.Barrier(threads)
 

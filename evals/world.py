@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from evals.silent import SilentUpstream
 from gateway.app import build_gateway, open_books
 from gateway.clock import Clock, FakeClock, RealClock
 from gateway.config import load
@@ -90,11 +91,11 @@ class World:
         return self.level().spent_nanousd
 
     def metered_nanousd(self) -> int:
-        """What the fake upstreams' own meters say, each at the price of the deployment that it serves."""
+        """What the upstreams' own meters say, each at the price of the deployment that it serves."""
         total = 0
         for deployment in self.config.deployments.values():
             price, provider = deployment.prices.at(self.clock.wall_ms()), self.providers[deployment.provider]
-            if price is not None and isinstance(provider, FakeProvider):
+            if price is not None and isinstance(provider, FakeProvider | SilentUpstream):
                 total += sum(price.price.cost_nanousd(call.billed) for call in provider.calls if call.billed)
         return total
 

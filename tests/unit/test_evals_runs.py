@@ -10,6 +10,7 @@ from unittest import mock
 from evals import concurrency, report, retries, scenarios, waterfall
 from evals.experiment import Artifact, Options
 from evals.gates import PREREGISTRATION, gates
+from evals.silent import SilentUpstream
 from evals.world import Asked
 from gateway.cache_entry import Record
 from gateway.cache_key import cache_key
@@ -17,6 +18,9 @@ from gateway.clock import FakeClock
 from gateway.context import Answer, Facts
 from gateway.engines.sim import Scheduler, SimCaller
 from gateway.errors import AllProvidersFailed, GatewayError, UpstreamError
+from gateway.fake_provider import FakeProvider
+from gateway.ledger import Ledger, Reservation
+from gateway.rows import RequestRow
 from tests.support.twins import IgnoresRowCount
 
 
@@ -76,8 +80,20 @@ class TwinsTest(unittest.TestCase):
     def test_a_ledger_that_reads_and_then_adds_lets_too_many_in(self) -> None:
         """Under a crowd."""
         with mock.patch("gateway.app.Ledger", IgnoresRowCount):
-            case = concurrency.fifty("twelve of fifty", concurrency.CONFIG.format(durability="full"), expected=12)
+            upstream = FakeProvider([{"text": "hello"}], name="up")
+            case = concurrency.fifty("", concurrency.CONFIG.format(durability="full"), upstream, expected=12)
         self.assertIn("concurrency.over_admitted", self.failing("concurrency", {"cases": [asdict(case)]}))
+
+    def test_a_ledger_that_forgets_calls_that_timed_out_leaves_them_unpaid(self) -> None:
+        """The upstream billed them all the same."""
+
+        async def forget(ledger: Ledger, reservation: Reservation, why: str, row: RequestRow) -> None:
+            await ledger.void(reservation, row)
+
+        config = concurrency.CONFIG.format(durability="full")
+        with mock.patch.object(Ledger, "leave_unresolved", forget):
+            case = concurrency.fifty("", config, SilentUpstream("up"), expected=0)
+        self.assertEqual(self.failing("concurrency", {"cases": [asdict(case)]}), {"concurrency.unmetered"})
 
     def test_a_cache_that_knows_no_tenants_crosses_them(self) -> None:
         """With a key that leaves the tenant out, and an entry that is served to anybody."""
