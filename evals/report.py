@@ -30,8 +30,9 @@ Artifacts = Mapping[str, Artifact]
 
 
 def load(folder: Path = RESULTS) -> dict[str, Artifact]:
-    """The artifacts that lie there."""
-    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
+    """The artifacts of these evals that lie there."""
+    paths = {name: folder / f"{name}.json" for name in TITLES}
+    return {name: json.loads(path.read_text(encoding="utf-8")) for name, path in paths.items() if path.exists()}
 
 
 def judged(artifacts: Artifacts) -> list[Gate]:
