@@ -30,7 +30,7 @@ types: $(VENV)/.develops ## mypy, strict
 contracts: $(VENV)/.develops ## Which file may import which
 	$(BIN)/lint-imports --no-cache
 
-clients: $(VENV)/.develops ## Real clients and a real model server against the gateway (needs the drivers beside this checkout)
+clients: $(VENV)/.develops ## Real clients, and upstreams that break and judge, against the gateway (needs the drivers beside this checkout)
 	$(BIN)/python .ci/clients.py ../shared/clients ../shared/data/openai/openapi.json.gz
 
 bench: $(VENV)/.develops ## Measure the gateway's added latency and CPU per request

@@ -1,4 +1,5 @@
 """What the gateway claims, measured: `python -m evals`. PREREGISTRATION.md holds the bounds, results/ the artifacts.
+`python -m evals.NAME` are measurements of the gateway as people run it, by themselves.
 
 Importing this package puts the checkout's `src` on the path, if it is not: what is measured is what lies beside it.
 """

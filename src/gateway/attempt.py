@@ -10,14 +10,14 @@ from gateway.chat import ChatRequest
 from gateway.clock import Clock
 from gateway.config import Deployment, ProviderConfig
 from gateway.context import RequestContext
-from gateway.errors import ClientGone, Draining, InvalidRequest
+from gateway.errors import ClientGone, Draining
 from gateway.evidence import Evidence, Reach
 from gateway.providers import Provider, ProviderAnswer, UpstreamCall
 from gateway.verdict import AttemptFailed, judge
 from llmkit.errors import ProviderError
 from llmkit.openai import to_wire
 from llmkit.prices import PriceEntry
-from llmkit.tokens import Unbounded, approx_tokens, messages_tokens, prompt_bound
+from llmkit.tokens import approx_tokens, messages_tokens, prompt_bound
 from tracekit.trace import Span
 
 
@@ -49,10 +49,7 @@ class Upstreams:
         self._clock = clock
 
     def prepare(self, request: ChatRequest, deployments: Iterable[Deployment], started_ms: int) -> list[Attempt]:
-        """What would be sent to each of `deployments` that has a price in force at `started_ms` (UTC milliseconds).
-
-        Raises InvalidRequest for content without a bound.
-        """
+        """What would be sent to each of `deployments` that has a price in force at `started_ms` (UTC milliseconds)."""
         wires: dict[tuple[object, ...], bytes] = {}
         attempts = []
         for deployment in deployments:
@@ -77,10 +74,7 @@ class Upstreams:
                 cap=cap,
                 stream_usage=stream_usage,
             )
-        try:
-            prompt = prompt_bound(request.body, encoded_len=len(wire), file_bound=deployment.context_window)
-        except Unbounded as error:
-            raise InvalidRequest(error.message, param=error.param) from error
+        prompt = prompt_bound(request.body, encoded_len=len(wire), file_bound=deployment.context_window)
         return Attempt(deployment, price, wire, prompt, request.choices * (cap + predicted_bytes(request)))
 
     async def open(

@@ -44,7 +44,7 @@ _ROWLESS_HOLDS = """
     SELECT holds.id, holds.request_id FROM holds LEFT JOIN requests ON requests.request_id = holds.request_id
     WHERE holds.state <> 'open' AND holds.resolved_by = 'request' AND requests.id IS NULL
         AND NOT EXISTS (SELECT 1 FROM holds AS other WHERE other.request_id = holds.request_id
-            AND other.state IN ('open', 'unresolved'))
+            AND (other.resolved_by IS NULL OR other.resolved_by <> 'request'))
     ORDER BY holds.id LIMIT 100"""
 _COUNTS = """SELECT (SELECT count(*) FROM balances), (SELECT count(*) FROM holds), (SELECT count(*) FROM requests),
     (SELECT count(*) FROM holds WHERE state = 'open'), (SELECT count(*) FROM holds WHERE state = 'unresolved')"""

@@ -5,7 +5,8 @@
     half-open   one caller at a time does, the probe: its success closes, its failure opens again for a full cooldown
 
 A permit belongs to the state in which it was given: once that has changed, its answer changes nothing. A probe that is
-not answered within one more cooldown loses its place to the next caller; until one comes its answer still counts.
+not answered within one more cooldown loses its place to the next caller, and its say but for a success: a stream may
+last longer than the cooldown, and a deployment whose probes all did would never be readmitted.
 What is a failure is not known here. Time is handed in.
 """
 
@@ -59,7 +60,7 @@ class Breaker:
     cooldown_s  seconds for which it stays open, and that a probe has for its answer
 
     Unless it is closed, nobody gets a permit before `_until_ns`. Each change of state, and each probe, begins a new
-    `_generation`.
+    `_generation`; those of the probes since it last opened are from `_first_probe` on.
     """
 
     def __init__(self, threshold: int, cooldown_s: float) -> None:
@@ -68,6 +69,7 @@ class Breaker:
         self._lock = threading.Lock()
         self._state = BreakerState.CLOSED
         self._generation = 0
+        self._first_probe = 0
         self._failures = 0
         self._until_ns = 0
 
@@ -78,6 +80,8 @@ class Breaker:
             if self._state is not BreakerState.CLOSED:
                 if now_ns < self._until_ns:
                     return None
+                if self._state is BreakerState.OPEN:
+                    self._first_probe = self._generation + 1
                 self._enter(BreakerState.HALF_OPEN, now_ns + self._cooldown_ns)
             return Permit(self, self._generation)
 
@@ -99,8 +103,12 @@ class Breaker:
         now_ns = round(now_s * _NS)
         with self._lock:
             generation, permit._generation = permit._generation, _ANSWERED
-            if generation == self._generation:
+            if generation == self._generation or (outcome is _Outcome.SUCCESS and self._probed(generation)):
                 self._learn(outcome, now_ns)
+
+    def _probed(self, generation: int) -> bool:
+        """Whether a permit is that of a probe since the breaker last opened, its place lost or not."""
+        return self._state is BreakerState.HALF_OPEN and generation >= self._first_probe
 
     def _learn(self, outcome: _Outcome, now_ns: int) -> None:
         """A failed probe is one more failure in a row: only a success ends the row."""

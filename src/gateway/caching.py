@@ -76,7 +76,7 @@ def _digest(context: RequestContext, request: ChatRequest, plan: RoutePlan, epoc
     return cache_key(
         tenant=principal.tenant,
         epoch=epoch,
-        route=[plan.alias, plan.stages[0][0].tier, *models],
+        route=[plan.alias, min(deployment.tier for deployment in plan.stages[0]), *models],
         permissions=[principal.models, principal.regions],
         prompt_version=request.options.prompt_version,
         body=request.body,
@@ -95,7 +95,7 @@ class _Keeper:
     _assembler: Assembler = field(default_factory=lambda: Assembler(LARGEST_STREAM_BYTES))
 
     def keep_whole(self, raw: bytes, completion: Completion) -> None:
-        if completion.finish_reasons == _KEPT:
+        if completion.finished and completion.finish_reasons == _KEPT:
             self._keep(raw, completion.document)
 
     def see(self, payload: bytes) -> None:

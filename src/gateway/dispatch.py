@@ -65,6 +65,7 @@ class _Walk:
     met        every deployment that was called or found absent
     error      what the client would be told of the last call that failed
     outcome    how that call ended, in one word
+    asked_s    how long the last one that was at no limit asked to be left alone, 1 at least
     limited    whether every deployment so far was at a limit of its upstream; `exhausted`: at its quota
     refused    the last answer that a validator refused
     """
@@ -78,6 +79,7 @@ class _Walk:
     met: list[str]
     error: GatewayError | None = None
     outcome: str = "unknown"
+    asked_s: float = 1.0
     limited: bool = True
     exhausted: bool = True
     refused: _Refused | None = None
@@ -89,7 +91,10 @@ class _Walk:
     def fail(self, verdict: Verdict) -> None:
         """A call failed."""
         self.error, self.outcome = verdict.error, verdict.outcome
-        self.limited &= isinstance(verdict.error, RateLimited | QuotaExhausted)
+        is_limit = isinstance(verdict.error, RateLimited | QuotaExhausted)
+        if not is_limit:
+            self.asked_s = min(max(verdict.wait_s or 0.0, 1.0), LONGEST_PAUSE_S)
+        self.limited &= is_limit
         self.exhausted &= isinstance(verdict.error, QuotaExhausted)
 
     def skip(self, deployment: str, absence: Absence | None) -> None:
@@ -247,9 +252,14 @@ class Dispatcher:
                         keeper=walk.keeper,
                     )
                     answer = await (relay.stream() if request.stream else relay.whole())
+                    if relay.broke is not None:
+                        span.fail(relay.broke)
+                except AttemptFailed as failed:
+                    span.fail(failed.verdict.outcome)
+                    raise
                 finally:
                     upstream.close()
-            answer_permit = entry.permit.failure if relay.broke else entry.permit.success
+            answer_permit = entry.permit.success if relay.broke is None else entry.permit.failure
             return answer
         except AnswerRefused:
             answer_permit = entry.permit.success
@@ -325,7 +335,7 @@ class Dispatcher:
         if not walk.met:
             return AllProvidersFailed("No deployment of this model is in service.", retry_after_s=_OUT_OF_SERVICE_S)
         now_s = self._clock.now_s()
-        soonest_s = max(min(self._fleet[name].wait_s(now_s) for name in walk.met), 1.0)
+        soonest_s = max(min(self._fleet[name].wait_s(now_s) for name in walk.met), walk.asked_s)
         if walk.limited:
             if walk.exhausted:
                 return QuotaExhausted(retry_after_s=soonest_s)

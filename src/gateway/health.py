@@ -97,7 +97,8 @@ class DeploymentHealth:
 
     def state(self, now_s: float) -> str:
         """For people: why there is no call now, else how the breaker stands."""
-        return self.absence(now_s) or self._breaker.state(now_s)
+        pause = self._pause(now_s)
+        return self._breaker.state(now_s) if pause is None else pause.why
 
     def _pause(self, now_s: float, beside: int | None = None) -> _Pause | None:
         """The pause that ends first, but for credential `beside`; None if a credential is free."""

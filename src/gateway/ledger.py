@@ -333,7 +333,12 @@ class Ledger:
         return replace(reservation, amount_nanousd=reservation.amount_nanousd + extra_nanousd)
 
     def carry(self, reservation: Reservation, purpose: Purpose) -> None:
-        """The hold stands for another call now, the last one being unbilled. Queued: it moves no money."""
+        """The hold stands for another call now, the last one being unbilled. Queued: it moves no money.
+
+        Raises AlreadyResolved if the hold was given up meanwhile: no money would stand behind the call.
+        """
+        if reservation.id not in self._opened:
+            raise AlreadyResolved(reservation.id)
 
         async def work(transaction: Transaction) -> None:
             await transaction.execute(_CARRY, (*_words(purpose), reservation.id))
@@ -359,10 +364,10 @@ class Ledger:
         at_ms = self._clock.wall_ms()
 
         async def work(transaction: Transaction) -> None:
-            await self._part(transaction, reservation.id, why, at_ms)
+            parted = await self._part(transaction, reservation.id, why, at_ms)
             if row is not None:
                 money = Money(MoneyState.UNRESOLVED)
-                if reservation.earlier:
+                if reservation.earlier or not parted:
                     money = await self._money_of(transaction, reservation.request_id)
                 await rows.append(transaction, row, money)
             self._opened.pop(reservation.id, None)

@@ -12,7 +12,10 @@ from gateway.config import Deployment, ProviderConfig
 from gateway.context import Caller
 from gateway.types import Secret
 from llmkit.client import OpenAICompatClient, UpstreamAnswer
-from llmkit.errors import ProviderError, ProviderErrorKind
+from llmkit.openai import Malformed, WireError, error_payload
+from llmkit.openai_collect import Collector
+from llmkit.openai_stream import ChunkShaper
+from llmkit.sse import DONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +80,6 @@ class LiveProvider:
             deadline_s=call.deadline_s,
             api_key=self._keys[call.credential].reveal() if self._keys else None,
         )
-        if call.stream and not answer.is_event_stream:
-            answer.close()
-            raise ProviderError(
-                ProviderErrorKind.MALFORMED,
-                "a stream was asked for, something else came",
-                sent=True,
-                first_byte_seen=True,
-            )
         return _LiveAnswer(answer)
 
     def close(self) -> None:
@@ -93,14 +88,35 @@ class LiveProvider:
 
 
 class _LiveAnswer:
+    """What the upstream says it sends decides how it is read; whoever reads gets the form that was asked for."""
+
     def __init__(self, answer: UpstreamAnswer) -> None:
         self._answer = answer
+        self._told = False
 
     async def whole(self) -> bytes:
-        return self._answer.whole()
+        return self._collected() if self._answer.is_event_stream else self._answer.whole()
 
     async def next_event(self) -> bytes | None:
-        return self._answer.next_event()
+        if self._answer.is_event_stream:
+            return self._answer.next_event()
+        if self._told:
+            return None
+        self._told = True
+        return self._answer.whole()
 
     def close(self) -> None:
         self._answer.close()
+
+    def _collected(self) -> bytes:
+        """The events as one answer; one that is not finished, or an error, is left to the reader of the answer."""
+        shaper, collector = ChunkShaper(want_usage=False), Collector()
+        try:
+            while (payload := self._answer.next_event()) not in (None, DONE):
+                for chunk in shaper.feed(payload or b""):
+                    collector.feed(chunk)
+        except WireError as error:
+            return error_payload(error.message, error.type, error.code, error.param)
+        except Malformed:
+            return b""
+        return collector.completion(shaper.usage) if shaper.finished else b""

@@ -4,11 +4,12 @@ Until the model has written something, a stream's events are held back, and what
 may answer instead; also after the head has gone out. From the first content on each event leaves as it came, before the
 next is read, and what fails is told in-band without an end mark: a cut stream never looks finished. A stream whose
 upstream passes the cap is cut. An answer that a validator refuses is given up only if something stronger may answer.
+What is held back has a bound, beyond which the stream flows as if it had content.
 """
 
 import contextlib
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from gateway.chat import ChatRequest
@@ -27,6 +28,9 @@ from llmkit.openai import Completion, Malformed, WireError, error_payload, from_
 from llmkit.openai_stream import ChunkShaper
 from llmkit.sse import DONE, frame
 from llmkit.types import Usage
+
+LARGEST_HELD_BYTES = 1 << 20
+"""Of events before any content; real ones are a role, and now and then a vendor's notes of some kilobytes."""
 
 _END = frame(DONE)
 _CUT_AT_CAP = "length"
@@ -63,7 +67,7 @@ class Relay:
 
     exit       how the request ends if this answer is delivered
     may_climb  whether a refused answer may be given up for a stronger tier's
-    broke      set when the upstream failed after content had reached the client
+    broke      how the upstream failed, in one word, if it did after content had reached the client
     """
 
     context: RequestContext
@@ -75,7 +79,7 @@ class Relay:
     exit: Exit = Exit.ROUTED
     may_climb: bool = False
     keeper: Keeper | None = None
-    broke: bool = False
+    broke: str | None = None
     _flows: bool = False
     _reported: tuple[Usage | None, int, int] = (None, 0, 0)
 
@@ -138,12 +142,15 @@ class Relay:
         """
         shaper = ChunkShaper(want_usage=self.request.wants_usage, created=self._created, model=self._model)
         held: list[bytes] = []
+        held_bytes = 0
         done = False
         try:
             while (payload := await self._next()) is not None and (done := payload.strip() == DONE) is False:
-                held += shaper.feed(payload)
+                events = shaper.feed(payload)
+                held += events
+                held_bytes += sum(map(len, events))
                 self._note(shaper)
-                if self._flows or shaper.started:
+                if self._flows or shaper.started or held_bytes > LARGEST_HELD_BYTES:
                     await self._send(held)
                     held.clear()
                 if self._passes_cap(shaper):
@@ -175,7 +182,7 @@ class Relay:
         return shaper.finished and len(shaper.finish_reasons) >= self.request.choices
 
     async def _send(self, payloads: list[bytes]) -> None:
-        """Send events; before the first, promise the stream; its head tells the facts so far, the row the end."""
+        """Send events; before the first, promise the stream. Its head says what is so by then, the row how it ended."""
         if not self._flows:
             self._flows = True
             self.context.facts.exit = self.exit
@@ -218,14 +225,14 @@ class Relay:
     async def _cut_at_cap(self) -> Answer:
         """The upstream writes more than it was asked for, which is no sickness: stop paying for it."""
         if not self._flows:
-            raise self._failed_by(unusable())
+            raise self._failed_by(replace(unusable(), sick=False))
         return await self._cut("stream_truncated", "The upstream passed the output cap.")
 
     async def _break(self, verdict: Verdict, code: str, message: str, cause: Exception | None = None) -> Answer:
         """The upstream failed: raise it while the client has seen nothing, else tell it in-band."""
         if not self._flows:
             raise self._failed_by(verdict) from cause
-        self.broke = verdict.sick
+        self.broke = verdict.outcome if verdict.sick else None
         return await self._cut(code, message)
 
     async def _end(self, shaper: ChunkShaper, held: list[bytes]) -> Answer:

@@ -47,6 +47,7 @@ class Settlement:
 
     overbilled  deployments that billed more than a hold
     _booked     what its calls were settled at, each with its evidence, in order
+    _unknown    whether the outcome of a call is unknown
     """
 
     ledger: Ledger
@@ -56,6 +57,7 @@ class Settlement:
     ending: Ending | None = None
     _held: _Held | None = None
     _booked: list[tuple[Evidence, Charge]] = field(default_factory=list)
+    _unknown: bool = False
 
     def charge_of(self, evidence: Evidence) -> Charge | None:
         """What the call of this sheet was settled at; None if it was not, or not yet."""
@@ -100,11 +102,11 @@ class Settlement:
         left = ending.exit is Exit.CLIENT_GONE
         charge = self._charge_of(held, left=left)
         self._book(held, charge)
-        unknown = charge is None and held.evidence.reach is Reach.UNKNOWN
-        facts.cost_nanousd = None if unknown and not self._booked else sum(c.cost_nanousd for _, c in self._booked)
+        if self._booked or not self._unknown:
+            facts.cost_nanousd = sum(charge.cost_nanousd for _, charge in self._booked)
         if charge is not None:
             await self.ledger.settle(held.reservation, charge.cost_nanousd, self._row(ending))
-        elif unknown:
+        elif held.evidence.reach is Reach.UNKNOWN:
             await self.ledger.leave_unresolved(held.reservation, ending.code or "unknown", self._row(ending))
         else:
             await self.ledger.void(held.reservation, self._row(ending))
@@ -121,7 +123,9 @@ class Settlement:
         return None
 
     def _book(self, held: _Held, charge: Charge | None) -> None:
-        if charge is not None:
+        if charge is None:
+            self._unknown |= held.evidence.reach is Reach.UNKNOWN
+        else:
             self._booked.append((held.evidence, charge))
             if charge.cost_nanousd > held.reservation.amount_nanousd:
                 self.overbilled.add(held.purpose.deployment)

@@ -1,8 +1,9 @@
 """Whether a whole answer is good enough to be given to a client, or another deployment should be asked.
 
 Refused is an answer of which any choice is empty, is not the JSON that was asked for, or does not match the schema that
-was asked for. A refusal by the model and a call of a tool are answers, whatever the format. What was asked for in a way
-nobody understands was not asked for: the upstream is there to complain about it.
+was asked for. A refusal by the model, a call of a tool and what a content filter left are answers, whatever the format:
+nobody is asked to do what another refused. What was asked for in a way nobody understands was not asked for: the
+upstream is there to complain about it.
 """
 
 from collections.abc import Mapping
@@ -56,9 +57,11 @@ def _wanted(response_format: object) -> _Wanted | None:
 
 def _refusal_of(choice: object, wanted: _Wanted | None) -> Refusal | None:
     message = choice.get("message") if isinstance(choice, dict) else None
-    if not isinstance(message, dict):
+    if not isinstance(choice, dict) or not isinstance(message, dict):
         return Refusal.EMPTY
     if _text(message, "refusal") or message.get("tool_calls") or message.get("function_call"):
+        return None
+    if choice.get("finish_reason") == "content_filter":
         return None
     content = _text(message, "content")
     if not content and not message.get("audio"):

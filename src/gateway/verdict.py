@@ -6,7 +6,7 @@ another one; both only until content has reached the client.
     fact                                          again        next  breaker  pause   money      told as
     not sent: refused, DNS, TLS, connect clock    if alone     yes   failure  -       NOT_SENT   503 (504 if a clock)
     closed without a byte                         no           yes   failure  -       UNKNOWN    503
-    answered 429                                  after pause  yes   release  asked   UNBILLED   429
+    answered 429, 413 for a rate                  after pause  yes   release  asked   UNBILLED   429
     answered 429, quota exhausted                 no           yes   release  long    UNBILLED   429 insufficient_quota
     answered 401, 402, 403, 404 on the model id   no           yes   release  long    UNBILLED   502
     answered 404 without a reason                 no           yes   release  -       UNBILLED   502
@@ -182,7 +182,7 @@ def _row(failure: ProviderError, produced: bool) -> _Ruling:
 
 
 def _row_of_status(status: int, failure: ProviderError) -> _Ruling:
-    if status == 429:
+    if _is_limit(failure):
         return _OPERATORS_FAULT if _is_quota(failure) else _LIMITED
     if failure.kind is ProviderErrorKind.AUTH or _is_about_the_model(failure):
         return _OPERATORS_FAULT
@@ -191,6 +191,11 @@ def _row_of_status(status: int, failure: ProviderError) -> _Ruling:
     if failure.kind is ProviderErrorKind.CLIENT:
         return _REFUSED
     return _REDIRECTED if status < 400 else _BUSY
+
+
+def _is_limit(failure: ProviderError) -> bool:
+    """Some say by 413 that a request has more tokens than a minute has left."""
+    return failure.status == 429 or (failure.status == 413 and failure.code == "rate_limit_exceeded")
 
 
 def _is_quota(failure: ProviderError) -> bool:
@@ -210,7 +215,7 @@ def _is_clients_fault(failure: ProviderError) -> bool:
 
 def _told(failure: ProviderError) -> GatewayError:
     kind, status = failure.kind, failure.status
-    if kind is ProviderErrorKind.RATE_LIMIT:
+    if _is_limit(failure):
         if _is_quota(failure):
             return QuotaExhausted()
         return RateLimited("The upstream is at its rate limit.", retry_after_s=failure.retry_after_s or _RETRY_AFTER_S)

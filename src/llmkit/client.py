@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 from llmkit import wire_json
 from llmkit.errors import ProviderError, ProviderErrorKind, kind_of_status
 from llmkit.http1 import ResponseHead
-from llmkit.openai import Malformed, WireError, decode_object, from_wire, parse_error
+from llmkit.openai import Malformed, WireError, as_error, decode_object, from_wire, parse_error
 from llmkit.openai_stream import ChunkShaper
 from llmkit.sse import DONE, EventTooLarge, SSEReader
 from llmkit.tokens import approx_tokens, messages_tokens
@@ -216,7 +216,7 @@ class UpstreamAnswer:
             events = self._sse.end() if data is None else self._sse.feed(data)
         except EventTooLarge as error:
             self.refuse(str(error))
-        self._events.extend(event.data for event in events)
+        self._events.extend(as_error(event.data) if event.event == "error" else event.data for event in events)
         self._began = self._began or bool(events)
 
     def _refuse_size(self) -> NoReturn:

@@ -9,8 +9,8 @@ decided elsewhere from these facts, never from message text.
                                server      5xx, 408, or the connection failed
                                timeout     one of our clocks fired; `clock` names it
                                malformed   an answer that is not one: junk, cut, too large, a redirect
-                               auth        401, 402, 403, 404 on the model id, quota exhausted: the operator's fault
-                               client      400, 413, 422: the request's own fault
+                               auth        401, 402, 403: the operator's fault
+                               client      other 4xx: the request's own fault, or the operator's; the code may say
 """
 
 from enum import StrEnum

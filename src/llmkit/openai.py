@@ -97,6 +97,7 @@ class Completion:
     finish_reasons  one per choice, of FINISH_REASONS
     text_bytes      UTF-8 bytes of everything the model wrote: text, refusals, reasoning, tool names and arguments
     model           as the upstream calls it
+    finished        whether the upstream itself gave each choice a reason; else it may have been broken off
     """
 
     raw: bytes
@@ -105,6 +106,7 @@ class Completion:
     finish_reasons: tuple[str, ...]
     text_bytes: int
     model: str | None
+    finished: bool = True
 
 
 # Requests
@@ -230,11 +232,14 @@ def from_wire(raw: bytes, *, new_id: NewId = random_id, created: int = 0, model:
     if type(choices) is not list or not choices:
         raise Malformed("an answer without choices")
     usage = usage_of(document)
+    finished = all(isinstance(choice, dict) and choice.get("finish_reason") for choice in choices)
     edited = _repair_head(document, new_id, created, model)
     for position, choice in enumerate(choices):
         edited |= _repair_choice(choice, position, new_id, usage)
     if usage and isinstance(document.get("usage"), dict):
         edited |= _fill(document["usage"], "total_tokens", usage.total_tokens)
+    elif usage:
+        edited |= _put(document, "usage", usage_object(usage))
     return Completion(
         raw=wire_json.encode(document) if edited else raw,
         document=document,
@@ -242,6 +247,7 @@ def from_wire(raw: bytes, *, new_id: NewId = random_id, created: int = 0, model:
         finish_reasons=tuple(choice["finish_reason"] for choice in choices),
         text_bytes=sum(written_bytes(choice["message"]) for choice in choices),
         model=document["model"] or None,
+        finished=finished,
     )
 
 
@@ -251,7 +257,8 @@ def _repair_head(document: JsonObject, new_id: NewId, created: int, model: str) 
     edited = not has_id and _put(document, "id", "chatcmpl-" + new_id())
     edited |= document.get("object") != "chat.completion" and _put(document, "object", "chat.completion")
     edited |= type(time) is not int and _put(document, "created", whole_seconds(time) or created)
-    edited |= type(document.get("model")) is not str and _put(document, "model", model)
+    name = public_model(document.get("model")) or model
+    edited |= document.get("model") != name and _put(document, "model", name)
     return edited
 
 
@@ -272,12 +279,15 @@ def _repair_message(message: JsonObject, new_id: NewId) -> bool:
     for call in tool_calls(message):
         edited |= not call.get("id") and _put(call, "id", "call_" + new_id())
         edited |= _fill(call, "type", "function") | arguments_to_text(call)
+        function = _object_at(call, "function")
+        edited |= _text(function.get("name")) is not None and _fill(function, "arguments", "{}")
     return edited
 
 
 def _fill(document: JsonObject, key: str, value: object) -> bool:
-    """Set a key that is missing; whether it was."""
-    return key not in document and _put(document, key, value)
+    """Set a key that is missing, or null where the form has none; whether it was."""
+    missing = key not in document if value is None else document.get(key) is None
+    return missing and _put(document, key, value)
 
 
 def _put(document: JsonObject, key: str, value: object) -> bool:
@@ -287,6 +297,13 @@ def _put(document: JsonObject, key: str, value: object) -> bool:
 
 
 # What whole answers and streams share
+
+
+def public_model(name: object) -> str | None:
+    """A model's name as clients may see it; None if there is none, or it is a path on the upstream's disk."""
+    if not isinstance(name, str) or not name or "\\" in name or name.startswith(("/", "./", "../", "~")):
+        return None
+    return name
 
 
 def whole_seconds(time: object) -> int | None:
@@ -390,6 +407,17 @@ def _utf8_bytes(text: object) -> int:
 def error_payload(message: str, type: str, code: str | None, param: str | None) -> bytes:  # noqa: A002 - wire's word
     """The JSON of an error with all four keys, which client libraries need to show its message."""
     return wire_json.encode({"error": {"message": message, "type": type, "param": param, "code": code}})
+
+
+def as_error(data: bytes) -> bytes:
+    """The data of an event that is named an error, in the form in which chunks report one."""
+    try:
+        document = wire_json.decode(data)
+    except ValueError:
+        document = _plain_text(data)
+    if isinstance(document, dict) and document.get("error"):
+        return data
+    return wire_json.encode({"error": document or "unnamed"})
 
 
 def parse_error(status: int, raw: bytes) -> WireError:

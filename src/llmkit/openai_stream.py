@@ -7,6 +7,7 @@ Rules:
 - a chunk that has the form leaves as the same bytes object; another is edited and encoded again, unknown fields stay
 - one id, created and model per stream; per choice one role, first, and one finish reason
 - one id and one name per tool call, and an index that stays the same
+- a choice with a message instead of a delta has said all of it at once
 - usage never leaves with a chunk: it is kept, and leaves in one closing chunk that the caller asks for
 - text, reasoning and tool arguments, joined per choice, are what came
 """
@@ -22,6 +23,7 @@ from llmkit.openai import (
     finish_reason,
     flatten_content,
     parse_usage,
+    public_model,
     raise_reported_error,
     random_id,
     tool_body,
@@ -137,9 +139,10 @@ class ChunkShaper:
                 self._drop(vendor, "usage")
 
     def _learn_head(self, chunk: JsonObject) -> None:
-        for key in ("id", "model"):
-            if text := _text(chunk, key):
-                self._head.setdefault(key, text)
+        if name := _text(chunk, "id"):
+            self._head.setdefault("id", name)
+        if model := public_model(chunk.get("model")):
+            self._head.setdefault("model", model)
         if seconds := whole_seconds(chunk.get("created")):
             self._head.setdefault("created", seconds)
 
@@ -162,11 +165,11 @@ class ChunkShaper:
         if state is None:
             state = self._choices[index] = _Choice()
         delta = choice.get("delta")
-        if type(delta) is not dict:
-            if delta is not None:
-                raise Malformed("a delta that is no object")
-            delta = {}
+        if delta is None:
+            delta = choice.pop("message", None) or {}
             self._set(choice, "delta", delta)
+        if type(delta) is not dict:
+            raise Malformed("a delta that is no object")
         if state.finish is not None and _is_echo(choice, delta):
             return False
         self._shape_delta(state, delta)
@@ -176,9 +179,9 @@ class ChunkShaper:
     def _shape_delta(self, state: "_Choice", delta: JsonObject) -> None:
         if not state.has_role:
             state.has_role = True
-            if not delta.get("role"):
+            if delta.get("role") != "assistant":
                 self._set(delta, "role", "assistant")
-        elif delta.get("role"):
+        elif "role" in delta:
             self._drop(delta, "role")
         if type(delta.get("content")) is not str and flatten_content(delta):
             self._edited = True
@@ -273,7 +276,7 @@ class _ToolCalls:
             if call_id is None:
                 delta["id"] = "call_" + new_id()
                 edited = True
-            if "type" not in delta:
+            if delta.get("type") is None:
                 delta["type"] = "function"
                 edited = True
         else:

@@ -101,7 +101,7 @@ class PriceEntry:
 
 
 class PriceBook:
-    """The dated prices of one deployment. Immutable: safe from any thread."""
+    """The dated prices of one deployment. Immutable: safe from any thread; books of the same entries are equal."""
 
     def __init__(self, entries: Iterable[PriceEntry]) -> None:
         """Take entries in any order; ValueError when two start at the same moment."""
@@ -114,6 +114,12 @@ class PriceBook:
         """The entry in force at a moment: the last that starts at or before it; None before the first."""
         index = bisect_right(self._starts, ms)
         return self.entries[index - 1] if index else None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PriceBook) and self.entries == other.entries
+
+    def __hash__(self) -> int:
+        return hash(self.entries)
 
 
 def _pico(key: str, value: object) -> int:

@@ -4,6 +4,7 @@ import json
 import time
 import unittest
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from gateway.config import ProviderConfig, ScriptEntry, load
@@ -15,7 +16,7 @@ from llmkit.client import OpenAICompatClient, Timeouts
 from llmkit.errors import ProviderError, ProviderErrorKind
 from llmkit.openai import from_wire
 from llmkit.sse import frame
-from llmkit.types import Cancel
+from llmkit.types import Cancel, Pulse
 from tests.support.scripted_upstream import Peer, Request, ScriptedUpstream, answer, chunk, stream_head
 from tests.support.world import CONFIG
 
@@ -30,6 +31,10 @@ class PatientCaller:
     """A client that never leaves and for which no time passes."""
 
     cancel: Cancel | None = None
+    pulse: Pulse | None = None
+    started = False
+
+    def hold_head(self, until_s: float) -> None: ...
 
     async def start(self) -> None: ...
 
@@ -338,34 +343,53 @@ class LiveProviderTest(ProviderContract):
         return serve
 
     def test_the_call_leaves_with_its_body_its_key_and_its_trace(self) -> None:
-        """Keys take turns; without one there is none."""
+        """With the credential that it names; without any there is none."""
         provider = self.live([{"text": "a"}] * 3, keys=("key-one", "key-two"))
         made = call(stream=False)
-        for _ in range(3):
-            drive(self.call(provider, made).whole())
+        for credential in (0, 1, 0):
+            drive(self.call(provider, replace(made, credential=credential)).whole())
         self.assertEqual({request.body for request in self.requests}, {made.body})
         self.assertEqual(self.requests[0].line, "POST /v1/chat/completions HTTP/1.1")
         self.assertEqual({request.get("traceparent") for request in self.requests}, {made.traceparent})
         used = [request.get("authorization") for request in self.requests]
-        self.assertEqual((set(used), used[0]), ({"Bearer key-one", "Bearer key-two"}, used[2]))
+        self.assertEqual(used, ["Bearer key-one", "Bearer key-two", "Bearer key-one"])
         drive(self.call(self.script({"text": "a"}), made).whole())
         self.assertIsNone(self.requests[0].get("authorization"))
 
-    def test_a_stream_that_is_none_is_refused(self) -> None:
-        """A body that was not asked for is no answer, and its connection is not used again."""
+    def answering(self, reply: bytes, *, stream: bool) -> ProviderAnswer:
+        """The open answer to a call to which the upstream sends these bytes, and then hangs up."""
 
         def serve(peer: Peer) -> None:
             peer.request()
-            peer.send(answer(b'{"choices": []}'))
-            self.assertTrue(peer.closed_within(10))
+            peer.send(reply)
 
         upstream = ScriptedUpstream(serve)
         self.addCleanup(upstream.close)
         client = OpenAICompatClient(upstream.url("/v1"))
         self.addCleanup(client.close)
-        with self.assertRaises(ProviderError) as raised:
-            self.call(LiveProvider(ProviderConfig(name="up"), client), call(stream=True))
-        self.assertEqual(facts_of(raised.exception)[:3], (ProviderErrorKind.MALFORMED, True, True))
+        return self.call(LiveProvider(ProviderConfig(name="up"), client), call(stream=stream))
+
+    def test_json_for_a_stream_is_one_event(self) -> None:
+        """For whoever reads events to judge."""
+        body = b'{"choices": []}'
+        self.assertEqual(events(self.answering(answer(body), stream=True)), [body])
+
+    def test_a_stream_that_nobody_asked_for_is_the_answer_that_was(self) -> None:
+        """Its events are joined; of one that is broken off nothing is left, and an error stays one."""
+        head = '"id": "c", "object": "chat.completion.chunk", "created": 5, "model": "m"'
+
+        def told(*said: str) -> bytes:
+            payloads = [f"data: {{{head}, {event}}}\n\n".encode() for event in said]
+            return drive(
+                self.answering(stream_head() + b"".join(map(chunk, payloads)) + chunk(b""), stream=False).whole()
+            )
+
+        first = '"choices": [{"index": 0, "delta": {"content": "Hel"}, "finish_reason": null}]'
+        last = '"choices": [{"index": 0, "delta": {"content": "lo"}, "finish_reason": "length"}]'
+        choice = json.loads(told(first, last))["choices"][0]
+        self.assertEqual((choice["message"]["content"], choice["finish_reason"]), ("Hello", "length"))
+        self.assertEqual(told(first), b"")
+        self.assertEqual(json.loads(told(first, '"error": {"message": "busy", "code": "x"}'))["error"]["code"], "x")
 
 
 def refusal(entry: dict[str, Any]) -> bytes:

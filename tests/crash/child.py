@@ -8,6 +8,7 @@ forked processes: see tests.support.forks.
 import json
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -61,13 +62,20 @@ class Effects:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Every statement of the ledger, and the renaming of its draft, is an effect while this block runs."""
+        """Every statement of a story or a start, and the renaming of the ledger's draft, is an effect in this block.
+
+        Those of the cache's writer are none: it works at its own pace, and never on money.
+        """
         rename = Path.rename
 
         def watched_rename(path: Path, target: Path) -> Path:
             return self.perform("rename", lambda: rename(path, target))
 
-        statements = watched(before=lambda sql: self.begin(sql.split(None, 1)[0]))
+        def watched_statement(sql: str) -> None:
+            if threading.current_thread().name != "cache-write":
+                self.begin(sql.split(None, 1)[0])
+
+        statements = watched(before=watched_statement)
         with statements, mock.patch.object(Path, "rename", watched_rename):
             yield
 
@@ -143,13 +151,19 @@ class RecordingCaller:
     """A client whose every step is an effect; the file `client` says `whole` once it has the last byte."""
 
     cancel = None
+    pulse = None
 
     def __init__(self, folder: Path, effects: Effects) -> None:
         self._client = folder / "client"
         self._effects = effects
+        self.started = False
+
+    def hold_head(self, until_s: float) -> None:
+        """No time passes here."""
 
     async def start(self) -> None:
         self._effects.perform("client start", lambda: None)
+        self.started = True
 
     async def send(self, frame: bytes) -> None:
         self._effects.perform("client event", lambda: append(self._client, "event"))

@@ -136,7 +136,7 @@ class StartTest(CrashCase):
             home = tempfile.mkdtemp(dir=self.root)
             self.kill_start(home, at)
             self.server.result(child.start, folder=home, die_at=None)
-            return sorted({file.name for file in Path(home).iterdir()} ^ {"lock", "ledger.db"})
+            return sorted({file.name for file in Path(home).iterdir()} ^ {"lock", "ledger.db", "cache.db"})
 
         self.everywhere(labels, fate)
 

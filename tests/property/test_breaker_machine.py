@@ -16,20 +16,28 @@ ANSWERS: Sequence[str] = ("success", "failure", "release")
 
 
 class Model:
-    """A breaker that knows which calls still have a say, by number; half-open has one at most."""
+    """A breaker that knows which calls still have a say, by number; half-open has one at most, and `late` ones whose
+    success alone counts: they have lost the probe's place since it opened.
+    """
 
     def __init__(self) -> None:
         self.state, self.failures, self.until_s, self.heard = BreakerState.CLOSED, 0, 0, set[int]()
+        self.late = set[int]()
 
     def permit(self, call: int, now_s: int) -> bool:
         if self.state is not BreakerState.CLOSED:
             if now_s < self.until_s:
                 return False
+            late = self.late | self.heard if self.state is BreakerState.HALF_OPEN else set[int]()
             self.enter(BreakerState.HALF_OPEN, now_s + COOLDOWN_S)
+            self.late = late
         self.heard.add(call)
         return True
 
     def answer(self, call: int, answer: str, now_s: int) -> None:
+        if call in self.late and answer == "success":
+            self.enter(BreakerState.CLOSED, now_s)
+        self.late.discard(call)
         if call not in self.heard:
             return
         self.heard.remove(call)
@@ -45,6 +53,7 @@ class Model:
     def enter(self, state: BreakerState, until_s: int) -> None:
         self.state, self.failures, self.until_s = state, 0, until_s
         self.heard.clear()
+        self.late.clear()
 
     def shown(self, now_s: int) -> tuple[BreakerState, float]:
         waits = 0 if self.state is BreakerState.CLOSED else max(self.until_s - now_s, 0)

@@ -1,11 +1,13 @@
 """Any sequence of what can happen to a ledger, against dictionaries; and twins that the same sequences must catch."""
 
 import contextlib
+import copy
 import sqlite3
 import unittest
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 from hypothesis import HealthCheck, Phase, settings
@@ -21,7 +23,7 @@ from hypothesis.stateful import (
 )
 
 from gateway.errors import BudgetExceeded, BudgetReserved
-from gateway.ledger import AlreadyResolved, Ledger, LevelState, OnCrash, Policy, Reservation, Scope
+from gateway.ledger import AlreadyResolved, Ledger, LevelState, OnCrash, Outcome, Policy, Reservation, Scope
 from gateway.store import Durability
 from gateway.types import Window
 from gateway.windows import window_number
@@ -43,17 +45,38 @@ Place = tuple[Level, int]
 
 @dataclass(slots=True)
 class Hold:
-    """A hold of the model. `told` says that a call of the ledger was given its row, `rowed` that the row is there."""
+    """A hold of the model, and the request it is for."""
 
     reservation: Reservation
+    request: "Request"
     at: Sequence[Place]
     amount: int
     opened_s: float
     state: str = "open"
     cost: int = 0
     unresolved_ms: int = 0
+
+
+@dataclass(slots=True)
+class Request:
+    """A request of the model: its holds, in order, and the call that is written in the last one.
+
+    told     a call of the ledger was given its row
+    written  what its row said when it was appended; None before
+    """
+
+    id: str
+    holds: list[Hold] = field(default_factory=list)
+    attempt: int = 1
     told: bool = False
-    rowed: bool = False
+    written: tuple[str, str, int] | None = None
+
+    @property
+    def fate(self) -> tuple[str, str, int]:
+        """What its row tells by now: the worst state of its holds, and all that they cost."""
+        states = [hold.state for hold in self.holds]
+        state = next(state for state in ("unresolved", "settled", "open", "void") if state in states)
+        return self.id, state, sum(hold.cost for hold in self.holds)
 
 
 class Model:
@@ -99,6 +122,7 @@ NAMES = ((Scope.KEY, "key1"), (Scope.KEY, "key2"), (Scope.TENANT, "acme"), (Scop
 LIMITS = st.sampled_from((300, 150, 1000, None, 0))
 AMOUNTS = st.sampled_from((50, 100, 0))
 NO_AMOUNTS: st.SearchStrategy[Any] = st.sampled_from((-50, True, 1.5))
+WHICH = st.integers(0, 9)
 DAY_S = 86_400
 
 
@@ -114,6 +138,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.model = Model()
         self.active: dict[tuple[Scope, str], Level] = {}
         self.all: list[Hold] = []
+        self.requests: list[Request] = []
         self.queued: list[Callable[[], object]] = []
 
     @initialize(
@@ -151,27 +176,66 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(target=holds, key=KEYS, amount=AMOUNTS | NO_AMOUNTS)
     def reserve(self, key: str, amount: Any) -> Any:
         """A request begins, or is refused for the right reason."""
-        account = self.book.ledger.account("acme", key)
-        real = self.ends(self.book.ledger.reserve(account, amount, purpose(f"req_{len(self.all)}")))
+        account, request = self.book.ledger.account("acme", key), Request(f"req_{len(self.requests)}")
+        real = self.ends(self.book.ledger.reserve(account, amount, purpose(request.id)))
         if type(amount) is not int or amount < 0:
             assert isinstance(real, ValueError), real
             return multiple()
         self.apply_queued()
-        levels = [self.active[name] for name in ((Scope.KEY, key), (Scope.TENANT, "acme"), (Scope.GLOBAL, ""))]
-        try:
-            at = self.model.reserve(levels, amount, self.book.clock.wall_ms())
-        except (BudgetExceeded, BudgetReserved) as refusal:
-            assert type(real) is type(refusal), (real, refusal)
+        hold = self.booked(real, request, key, amount)
+        if hold is None:
             return multiple()
-        assert isinstance(real, Reservation), real
-        self.all.append(Hold(real, at, amount, self.book.clock.now_s()))
-        return self.all[-1]
+        self.requests.append(request)
+        return hold
+
+    @rule(target=holds, which=WHICH, cost=st.none() | st.sampled_from((30, 100, 250)), key=KEYS, amount=AMOUNTS)
+    def reserve_next(self, which: int, cost: int | None, key: str, amount: int) -> Any:
+        """A call that may have been billed is followed by another, or by nothing at all.
+
+        The former hold may have been decided about by then; a story knows of none but its last.
+        """
+        request = self.in_flight(which)
+        if request is None:
+            return multiple()
+        hold = request.holds[-1]
+        self.apply_queued()
+        account, wall_ms = self.book.ledger.account("acme", key), self.book.clock.wall_ms()
+        words = purpose(request.id, attempt=request.attempt + 1)
+        real = self.ends(self.book.ledger.reserve_next(hold.reservation, Outcome(cost, "test"), account, amount, words))
+        before = copy.deepcopy((self.model, hold.state, hold.cost, hold.unresolved_ms))
+        if cost is None:
+            self.give_up(hold, wall_ms)
+        else:
+            self.model.move(hold, "settled", cost)
+        following = self.booked(real, request, key, amount)
+        if following is None:
+            self.model, hold.state, hold.cost, hold.unresolved_ms = before
+            return multiple()
+        request.attempt += 1
+        return following
+
+    @rule(which=WHICH)
+    def carry(self, which: int) -> None:
+        """An unbilled call hands its hold on to the next one, unless somebody has decided about it."""
+        request = self.in_flight(which)
+        if request is None:
+            return
+        hold = request.holds[-1]
+        attempt = request.attempt + 1
+        try:
+            self.book.ledger.carry(hold.reservation, purpose(request.id, attempt=attempt))
+        except AlreadyResolved:
+            assert hold.state != "open"
+            return
+        assert hold.state == "open"
+        self.queued.append(lambda: setattr(request, "attempt", attempt))
 
     @rule(hold=holds, extra=AMOUNTS)
     def top_up(self, hold: Hold, extra: int) -> None:
         """An open hold is raised in its own windows, or nothing happens."""
         self.apply_queued()
-        real = self.ends(self.book.ledger.top_up(hold.reservation, extra))
+        words = purpose(hold.request.id, attempt=hold.request.attempt)
+        real = self.ends(self.book.ledger.top_up(hold.reservation, extra, words))
         if hold.state != "open":
             assert isinstance(real, AlreadyResolved), real
             return
@@ -186,19 +250,18 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(hold=holds, cost=st.sampled_from((30, 50, 100, 250, 0)))
     def settle(self, hold: Hold, cost: int) -> None:
         """In time, late, again, or after somebody else decided; below, at or above the hold."""
-        story = self.book.ledger.settle(hold.reservation, cost, self.row_of(hold))
-        self.finish(hold, story, lambda: self.model.move(hold, "settled", cost))
+        ends = partial(self.book.ledger.settle, hold.reservation, cost)
+        self.finish(hold, ends, lambda: self.model.move(hold, "settled", cost))
 
     @rule(hold=holds, voids=st.booleans())
     def end_without_cost(self, hold: Hold, voids: bool) -> None:
         """The call was proven to be unbilled, or nobody knows."""
         ledger, wall_ms = self.book.ledger, self.book.clock.wall_ms()
         if voids:
-            story = ledger.void(hold.reservation, self.row_of(hold))
-            self.finish(hold, story, lambda: self.model.move(hold, "void"))
+            self.finish(hold, partial(ledger.void, hold.reservation), lambda: self.model.move(hold, "void"))
         else:
-            story = ledger.leave_unresolved(hold.reservation, "test", self.row_of(hold))
-            self.finish(hold, story, lambda: self.give_up(hold, wall_ms))
+            ends = partial(ledger.leave_unresolved, hold.reservation, "test")
+            self.finish(hold, ends, lambda: self.give_up(hold, wall_ms))
 
     @rule(hold=holds, cost=st.none() | AMOUNTS)
     def decide(self, hold: Hold, cost: int | None) -> None:
@@ -240,13 +303,19 @@ class LedgerMachine(RuleBasedStateMachine):
         orphans = self.book.open(on_crash)
         opened = [hold for hold in self.all if hold.state == "open"]
         assert orphans == len(opened)
-        for hold in self.all:
-            hold.rowed = hold.told = hold.rowed or hold.state in ("open", "unresolved")
+        rowless = []
+        for request in self.requests:
+            pending = any(hold.state in ("open", "unresolved") for hold in request.holds)
+            request.told = True
+            if pending and request.written is None:
+                rowless.append(request)
         for hold in opened:
             if on_crash is OnCrash.VOID:
                 self.model.move(hold, "void")
             else:
                 self.give_up(hold, self.book.clock.wall_ms())
+        for request in rowless:
+            request.written = request.fate
 
     # --- what must be true after each step --------------------------------------------------------------------------
 
@@ -276,10 +345,21 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @invariant()
     def every_row_is_there_once(self) -> None:
-        """And says what its hold has become."""
+        """And says what its holds have become; what was appended was true then."""
         real = [(row["request_id"], row["state"], row["cost_nanousd"]) for row in self.book.rows()]
-        rowed = [(hold.reservation.request_id, hold.state, hold.cost) for hold in self.all if hold.rowed]
+        rowed = [request.fate for request in self.requests if request.written]
         assert sorted(real) == sorted(rowed), (real, rowed)
+        real = self.book.select("SELECT request_id, state, cost_nanousd FROM requests")
+        written = [request.written for request in self.requests if request.written]
+        assert sorted(real) == sorted(written), (real, written)
+
+    @invariant()
+    def the_last_hold_knows_its_call(self) -> None:
+        """A dead request is told from it."""
+        found = self.book.select(
+            "SELECT request_id, attempt FROM holds WHERE id IN (SELECT max(id) FROM holds GROUP BY request_id)"
+        )
+        assert sorted(found) == sorted((request.id, request.attempt) for request in self.requests), found
 
     @invariant()
     def the_books_balance(self) -> None:
@@ -296,21 +376,37 @@ class LedgerMachine(RuleBasedStateMachine):
         except (BudgetExceeded, BudgetReserved, AlreadyResolved, ValueError) as refusal:
             return refusal
 
-    def row_of(self, hold: Hold) -> Any:
-        """The row of a request, with the first call that ends it."""
-        if hold.told:
-            return None
-        hold.told = True
-        return row(hold.reservation.request_id)
+    def in_flight(self, which: int) -> Request | None:
+        """One of the requests whose stories go on."""
+        living = [request for request in self.requests if not request.told]
+        return living[which % len(living)] if living else None
 
-    def finish(self, hold: Hold, story: Coroutine[Any, Any, None], move: Callable[[], object]) -> None:
-        """A call that ends a request: committed at once, or queued."""
+    def booked(self, real: Any, request: Request, key: str, amount: int) -> Hold | None:
+        """The hold that the ledger has just made, or None if it refused; the model did the same."""
+        levels = [self.active[name] for name in ((Scope.KEY, key), (Scope.TENANT, "acme"), (Scope.GLOBAL, ""))]
+        try:
+            at = self.model.reserve(levels, amount, self.book.clock.wall_ms())
+        except (BudgetExceeded, BudgetReserved) as refusal:
+            assert type(real) is type(refusal), (real, refusal)
+            return None
+        assert isinstance(real, Reservation), real
+        hold = Hold(real, request, at, amount, self.book.clock.now_s())
+        request.holds.append(hold)
+        self.all.append(hold)
+        return hold
+
+    def finish(self, hold: Hold, end: Callable[..., Coroutine[Any, Any, None]], move: Callable[[], object]) -> None:
+        """A call that ends a hold: committed at once, or queued. The first that ends a request's last brings a row."""
+        request = hold.request
+        brings_row = not request.told and hold is request.holds[-1]
+        request.told |= brings_row
 
         def both() -> None:
             move()
-            hold.rowed = True
+            if brings_row:
+                request.written = request.fate
 
-        self.book.run(story)
+        self.book.run(end(row(request.id) if brings_row else None))
         self.queued.append(both)
         if self.durability is Durability.FULL:
             self.apply_queued()

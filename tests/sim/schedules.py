@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from gateway import audit
+from gateway.attempt import Upstreams
 from gateway.chat import parse_chat
 from gateway.clock import FakeClock
 from gateway.config import load
 from gateway.context import Options
-from gateway.dispatch import Dispatcher
 from gateway.engines.sim import Effect, Kind, Scheduler, SimulatedCrash, Task
 from gateway.errors import ClientGone, GatewayError
 from gateway.ledger import AlreadyResolved, Ledger, Policy, Scope
@@ -30,6 +30,12 @@ from tests.support.world import SimWorld, chat, scripted, settle_story
 
 CONFIG = load(
     """
+[retry]
+max_retries = 0
+
+[breaker]
+threshold = 1000
+
 [[providers]]
 name = "up"
 dialect = "fake"
@@ -83,8 +89,8 @@ def body(*, stream: bool) -> dict[str, Any]:
 def hold_nanousd(*, stream: bool) -> int:
     """What such a request holds."""
     request = parse_chat(json.dumps(body(stream=stream)).encode(), Options())
-    dispatcher = Dispatcher({}, CONFIG.providers, FakeClock())
-    return dispatcher.prepare(request, CONFIG.deployments["mini"], FakeClock().wall_ms()).bound_nanousd
+    [attempt] = Upstreams({}, CONFIG.providers, FakeClock()).prepare(request, CONFIG.deployments.values(), 0)
+    return attempt.bound_nanousd
 
 
 class Watch:

@@ -17,6 +17,7 @@ from gateway.context import Answer, Caller, Facts, Options
 from gateway.engines.sim import Effect, Kind, SimCaller
 from gateway.errors import ClientGone, Draining, GatewayError, InvalidRequest
 from gateway.fake_provider import FakeProvider
+from gateway.health import LONG_PAUSE_S
 from gateway.providers import Provider, ProviderAnswer, UpstreamCall
 from llmkit.errors import ProviderError, ProviderErrorKind
 from tests.support.world import CONFIG, USD, SimWorld, chat, settle_story
@@ -803,6 +804,16 @@ class SpanTest(Stories):
             [span.error for span in self.spans()], ["500", "all_providers_failed", "timeout", "upstream_timeout"]
         )
 
+    def test_a_failure_in_the_answer_is_told_by_its_kind(self) -> None:
+        """Whether the client has seen content by then, which makes it an in-band error, or not."""
+        self.fake({"text": "a b c", "cut_after": 2}, {"text": "a b c", "malformed": True})
+        self.play(chat(stream=True))
+        self.play(chat())
+        self.assertEqual(
+            [span.error for span in self.spans()],
+            ["malformed", "stream_truncated", "malformed", "upstream_error"],
+        )
+
     def test_a_refused_request_has_no_attempt(self) -> None:
         """It is a span all the same."""
         self.play(chat() | {"model": "nobody"})
@@ -824,6 +835,7 @@ class SpanTest(Stories):
             for stream in (False, True):
                 self.fake(entry)
                 self.play(chat(canary, stream=stream, user=canary, metadata={canary: canary}))
+                self.world.clock.advance(LONG_PAUSE_S)
         self.wire(opening=KeyError(canary))
         self.play(chat(canary))
         self.play({"model": canary, "messages": [{"role": "user", "content": canary}]})

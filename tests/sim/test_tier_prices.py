@@ -3,13 +3,15 @@
 import contextlib
 import tempfile
 import unittest
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from gateway.attempt import Attempt, Upstreams
 from gateway.chat import ChatRequest
 from gateway.config import Deployment
-from gateway.dispatch import Attempt, Dispatcher
 from tests.sim.test_stories import IN_MEMORY
 from tests.support.world import SimWorld, metered_nanousd_at
 
@@ -36,16 +38,15 @@ REQUESTS: dict[str, dict[str, Any]] = {
 }
 
 
-class CheapestPrice(Dispatcher):
+class CheapestPrice(Upstreams):
     """A broken twin: every tier at the price of the first deployment."""
 
-    def prepare(self, request: ChatRequest, deployment: Deployment, started_ms: int) -> Attempt:
-        attempt = super().prepare(request, deployment, started_ms)
+    first: Deployment
+
+    def prepare(self, request: ChatRequest, deployments: Iterable[Deployment], started_ms: int) -> list[Attempt]:
         price = CheapestPrice.first.prices.at(started_ms)
         assert price is not None
-        return Attempt(deployment, price, attempt.wire, attempt.prompt_bound, attempt.output_bound)
-
-    first: Deployment
+        return [replace(attempt, price=price) for attempt in super().prepare(request, deployments, started_ms)]
 
 
 class TierPriceTest(unittest.TestCase):
@@ -70,5 +71,5 @@ class TierPriceTest(unittest.TestCase):
 
     def test_the_price_of_another_tier_is_noticed(self) -> None:
         """The same check fails for the twin."""
-        with mock.patch("tests.support.world.Dispatcher", CheapestPrice), self.assertRaises(AssertionError):
+        with mock.patch("tests.support.world.Upstreams", CheapestPrice), self.assertRaises(AssertionError):
             self.check()

@@ -14,12 +14,14 @@ from unittest import TestCase, mock
 
 from gateway.clock import RealClock
 from gateway.config import ConfigError, load
+from gateway.health import LONG_PAUSE_S
 from llmkit.sse import frame
 from tests.support.front import (
     CHAT,
     COST_NANOUSD,
     DONE,
     END,
+    ONE_TRY,
     PROVIDER_KEY,
     ROLE,
     STOP,
@@ -30,6 +32,7 @@ from tests.support.front import (
     FrontCase,
     LiveFront,
     Reply,
+    ShiftedClock,
     event,
     sse,
     stream,
@@ -136,8 +139,11 @@ class FailureBeforeTheFirstEventTest(FrontCase):
             silent,
         ]
         answer = stream(*words("fine")) if fields else whole()
-        front = self.live(*failures, answer, provider="ttft_timeout_s = 0.2")
-        replies = [front.chat(max_tokens=100_000, **fields) for _ in failures]
+        front = self.live(*failures, answer, provider="ttft_timeout_s = 0.2", clock=(clock := ShiftedClock()))
+        replies = []
+        for _ in failures:
+            replies.append(front.chat(max_tokens=100_000, **fields))
+            clock.shift_s += LONG_PAUSE_S
         self.assertEqual([reply.status for reply in replies], [503, 503, 502, 503, 504])
         rows = front.rows(len(failures))
         self.assertEqual([row["state"] for row in rows], ["void"] * 3 + ["unresolved"] * 2)
@@ -184,7 +190,7 @@ class HealthTest(TestCase):
     CONFIG = (
         "[server]\nannounce_s = 0\n"
         '[[providers]]\nname = "up"\nbase_url = "http://127.0.0.1:9/v1"\n'
-        '[[deployments]]\nname = "mini"\nprovider = "up"\nmodel = "m"\nprice = { input = 1, output = 4 }\n'
+        '[[deployments]]\nname = "mini"\nprovider = "up"\nmodel = "m"\nprice = { input = 1, output = 4 }\n' + ONE_TRY
     )
 
     def test_upstreams_do_not_matter_and_the_ledger_does(self) -> None:

@@ -73,14 +73,17 @@ def reset(client: Client) -> None:
     client.close()
 
 
+EAGER = "[server]\nhead_hold_s = 0\n"
+"""A stream's head goes out at once, with a comment, whatever the upstream has to say."""
+
 WAYS: tuple[Callable[[Client], None], ...] = (close, half_close, reset)
 
 
 class LeavingTest(FrontCase):
-    def leave(self, fields: Mapping[str, Any], *pieces: bytes, reads: int = 0) -> list[dict[str, Any]]:
+    def leave(self, fields: Mapping[str, Any], *pieces: bytes, reads: int = 0, more: str = "") -> list[dict[str, Any]]:
         """Leave in each way once the upstream has sent `pieces` and the client has read so many events: the rows."""
         watched = [Watched(*pieces) for _ in WAYS]
-        front = self.live(*(upstream.reply for upstream in watched))
+        front = self.live(*(upstream.reply for upstream in watched), more=more)
         for leave, upstream in zip(WAYS, watched, strict=True):
             with self.subTest(leave=leave.__name__):
                 client = self.client(front)
@@ -110,7 +113,9 @@ class LeavingTest(FrontCase):
         """The upstream has sent its head, and a role, which says nothing yet."""
         for row in self.leave({"stream": True}, STREAM_HEAD):
             self.assertEqual((row["completion_tokens"], row["ttft_ms"]), (0, None))
-        for row in self.leave({"stream": True}, STREAM_HEAD, sse(ROLE), reads=1):
+        for row in self.leave({"stream": True}, STREAM_HEAD, sse(ROLE)):
+            self.assertEqual((row["completion_tokens"], row["ttft_ms"]), (0, None))
+        for row in self.leave({"stream": True}, STREAM_HEAD, sse(ROLE), reads=1, more=EAGER):
             self.assertEqual((row["completion_tokens"], row["ttft_ms"]), (0, None))
 
     def test_before_the_upstream_answers(self) -> None:

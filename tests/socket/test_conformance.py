@@ -431,10 +431,16 @@ class WholeAnswerTest(FrontCase):
         (row,) = front.rows(1)
         self.assertEqual((row["request_id"], row["cost_nanousd"]), (reply.get("x-request-id"), COST_NANOUSD))
 
-    def test_json_for_a_stream_is_no_answer(self) -> None:
-        """Clients would see an empty one without an error."""
+    def test_json_for_a_stream_is_told_as_one(self) -> None:
+        """Clients would see an empty answer without an error."""
         front = self.live(whole())
-        self.assert_error(front.chat(stream=True), 502, "upstream_error")
+        reply = front.chat(stream=True)
+        payloads = [line.removeprefix(b"data: ") for line in reply.body.split(b"\n\n") if line]
+        self.assertEqual((reply.status, payloads[-1]), (200, b"[DONE]"))
+        chunks = [json.loads(payload) for payload in payloads[:-1]]
+        self.assertEqual({chunk["object"] for chunk in chunks}, {"chat.completion.chunk"})
+        said = "".join(choice["delta"].get("content") or "" for chunk in chunks for choice in chunk["choices"])
+        self.assertEqual(said, json.loads(self.live(whole()).chat().body)["choices"][0]["message"]["content"])
 
 
 BARE_MESSAGE = {"role": "assistant", "content": None, "refusal": None}
@@ -465,14 +471,13 @@ class StreamTest(FrontCase):
         self.assertEqual(reply.pieces[:-1], [b"data: " + payload + b"\n\n" for payload in events])
 
     def test_each_event_leaves_before_the_next_has_come(self) -> None:
-        """The upstream sends the next one only after the client has read the last."""
+        """From the first content on, the upstream sends the next one only after the client has read the last."""
         read = [threading.Event() for _ in range(3)]
 
         def step_by_step(peer: Peer, request: Request) -> None:
-            peer.send(STREAM_HEAD, sse(ROLE))
-            for text, last_read in zip("ab", read, strict=False):
-                self.wait(last_read)
-                peer.send(sse(event({"content": text})))
+            peer.send(STREAM_HEAD, sse(ROLE), sse(event({"content": "a"})))
+            self.wait(read[1])
+            peer.send(sse(event({"content": "b"})))
             self.wait(read[2])
             peer.send(sse(STOP), END)
 
@@ -542,8 +547,9 @@ class StreamTest(FrontCase):
     def test_an_error_in_a_stream_is_an_event_and_then_the_end(self) -> None:
         """All four keys, no [DONE], and a message that is not finished; nothing of the upstream's words."""
         failed = json.dumps({"error": {"message": f"no {PROVIDER_KEY}", "type": "x", "code": 5}}).encode()
-        front = self.live(stream(ROLE, event({"content": "a"}), failed, DONE), stream(ROLE, b"{junk", DONE))
-        for said in "a", "":
+        word = event({"content": "b"})
+        front = self.live(stream(ROLE, event({"content": "a"}), failed, DONE), stream(ROLE, word, b"{junk", DONE))
+        for said in "a", "b":
             client = self.client(front)
             client.chat(stream=True)
             reply = client.cut_reply()
@@ -554,12 +560,13 @@ class StreamTest(FrontCase):
             self.assertNotIn(b"provider", reply.body)
 
     def test_an_error_before_the_first_event_has_its_status(self) -> None:
-        """A stream's head waits for something to say."""
+        """A stream's head waits for something to say, which a role is not."""
         failed = json.dumps({"error": {"message": "overloaded"}}).encode()
-        front = self.live(stream(failed), stream(b"{junk"), stream(), stream(DONE))
-        for _ in range(4):
+        silent = [[failed], [b"{junk"], [], [DONE], [ROLE, failed], [ROLE, b"{junk"], [ROLE], [ROLE, DONE]]
+        front = self.live(*(stream(*payloads) for payloads in silent))
+        for _ in silent:
             self.assert_error(front.chat(stream=True), 502, "upstream_error")
-        self.assertEqual({row["exit"] for row in front.rows(4)}, {"failed"})
+        self.assertEqual({row["exit"] for row in front.rows(len(silent))}, {"failed"})
 
 
 ONE_HEAD = {("chat.completion.chunk", "chatcmpl-1", "gw-mini", 1_767_225_600)}
@@ -610,13 +617,16 @@ class ErrorTest(FrontCase):
             self.assertEqual(reply.get("retry-after"), "1")
 
     def test_a_rate_limit_of_the_upstream_says_when(self) -> None:
-        """In whole seconds, at least one; a wait that no client should sleep through is marked so."""
+        """In whole seconds, at least one, an hour at most, and what the file says if it does not; a wait that no client
+        should sleep through is marked so.
+        """
         for header, seconds, should_retry in (
             ("retry-after: 7\r\n", "7", None),
             ("retry-after-ms: 1200\r\n", "2", None),
             ("retry-after: 0\r\n", "1", None),
-            ("", "1", None),
-            ("retry-after: 86400\r\n", "86400", "false"),
+            ("", "5", None),
+            ("retry-after: 3600\r\n", "3600", "false"),
+            ("retry-after: 86400\r\n", "3600", "false"),
         ):
             reply = self.told("429 Slow", {"error": {"message": "x"}}, header)
             self.assert_error(reply, 429, "rate_limit_exceeded")

@@ -116,6 +116,13 @@ class CountsEveryAnswer(Breaker):
         super()._answer(Permit(self, permit._generation), outcome, now_s)
 
 
+class ForgetsLostProbes(Breaker):
+    """A probe that lost its place has no say at all: answers that last longer than the cooldown never close it."""
+
+    def _probed(self, generation: int) -> bool:
+        return False
+
+
 class WaitsForTheProbe(Breaker):
     """A probe that never comes back keeps its place for ever."""
 
@@ -139,6 +146,7 @@ TWINS: tuple[type[Breaker], ...] = (
     ForgetsReleases,
     BelievesLateResults,
     CountsEveryAnswer,
+    ForgetsLostProbes,
     WaitsForTheProbe,
     NeverForgives,
 )

@@ -31,6 +31,7 @@ from tracekit.trace import Tracer
 
 PATIENCE_S = 10.0
 PROVIDER_KEY = "sk-provider-PROVIDERCANARY0001"
+SECOND_KEY = "sk-provider-SECOND0002"
 CONTROL_SECRET = "c" * 64
 DONE = b"[DONE]"
 CHAT = "/v1/chat/completions"
@@ -69,7 +70,7 @@ class Front:
         self._oplog = OpLog(RealClock(), self.log)
         self._ended = 0
         self._changed = threading.Condition()
-        self.world = RealWorld(config=config, clock=clock, env={"UP_KEY": PROVIDER_KEY})
+        self.world = RealWorld(config=config, clock=clock, env={"UP_KEY": PROVIDER_KEY, "UP_KEY_2": SECOND_KEY})
         self.errors = self.world.errors
         self.world.gateway = build_gateway(
             self.world.config,
@@ -408,6 +409,30 @@ class LiveFront(Front):
         deployment = "".join(CONFIG.partition("[[deployments]]")[1:])
         live = f'[[providers]]\nname = "up"\nbase_url = "{upstream.url}"\napi_key_env = "UP_KEY"\n{provider}\n'
         super().__init__(live + deployment + ONE_TRY + more, **options)
+
+
+def fleet(*upstreams: Upstream, more: str = "", provider: str = "", deployment: str = "") -> str:
+    """The file of a gateway with one deployment per upstream, `one` and so on, behind `mini`, each at 1 and 4 USD.
+
+    provider, deployment  what is added to each of their entries; more, to the file
+    """
+    config = more + "\n"
+    names = ("one", "two")[: len(upstreams)]
+    for name, upstream in zip(names, upstreams, strict=True):
+        config += f'''
+[[providers]]
+name = "{name}"
+base_url = "{upstream.url}"
+api_key_env = ["UP_KEY"]
+{provider}
+[[deployments]]
+name = "{name}"
+provider = "{name}"
+model = "gw-{name}"
+price = {{ input = 1, output = 4 }}
+{deployment}
+'''
+    return config + f'[[aliases]]\nname = "mini"\ndeployments = {json.dumps(names)}\n'
 
 
 def completion(content: str | None = "hello there", **message: Any) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""Ledgers that are wrong on purpose, each by one mistake that real products shipped.
+"""Ledgers, and a settlement, that are wrong on purpose, each by one mistake that real products shipped.
 
-Every check of the ledger is run against the twins it is meant for and must fail: a check that no twin fails proves
+Every check of the money is run against the twins it is meant for and must fail: a check that no twin fails proves
 nothing. A twin overrides as little as possible, keeps its books in order where its mistake allows it, and carries the
 letter by which the test plan knows it.
 """
@@ -10,9 +10,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from gateway.errors import BudgetExceeded
+from gateway.evidence import Evidence
 from gateway.ledger import _BOOK, _CLOSE, _MOVE_OUT, Account, AlreadyResolved, By, Ledger, Purpose, Reservation
 from gateway.rows import MoneyState, RequestRow
+from gateway.settlement import Settlement, _Held
 from gateway.store import Record, Transaction
+from llmkit.prices import PriceEntry
 
 _UNGUARDED = _CLOSE.replace("AND state = ?6", "")
 _CURRENT = "(SELECT balance_id FROM levels WHERE id = (SELECT level_id FROM balances WHERE balances.id = {}))"
@@ -237,3 +240,16 @@ class AdmitsNegativeAmounts(Ledger):
 
         await self._store.transact(work)
         return reservation
+
+
+class SharesOneHold(Settlement):
+    """T23: whatever became of the last call, the next one goes on with its hold."""
+
+    async def cover(
+        self, purpose: Purpose, bound_nanousd: int, evidence: Evidence, price: PriceEntry, *, former: str = "unknown"
+    ) -> None:
+        if self._held is None:
+            await super().cover(purpose, bound_nanousd, evidence, price, former=former)
+        else:
+            self.ledger.carry(self._held.reservation, purpose)
+            self._held = _Held(self._held.reservation, purpose, evidence, price)

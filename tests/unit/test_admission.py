@@ -2,21 +2,32 @@
 
 import contextlib
 import json
+import random
 import tempfile
 import unittest
+from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from gateway.admission import Admission, Admitted, may_ask
 from gateway.chat import parse_chat
 from gateway.context import Facts, Options
-from gateway.errors import InvalidApiKey, ModelNotAllowed, ModelNotFound, RateLimited
+from gateway.errors import InvalidApiKey, InvalidRequest, ModelNotAllowed, ModelNotFound, RateLimited, RegionNotAllowed
 from gateway.router import Catalog
 from tests.support.world import CONFIG, SimWorld, chat
 
 LIMITED = (
     CONFIG
     + """
+[[deployments]]
+name = "european"
+provider = "up"
+model = "gw-mini"
+region = "eu"
+supports = []
+price = { input = 1, output = 4 }
+
 [[tenants]]
 name = "acme"
 models = ["mini", "gw-*"]
@@ -26,6 +37,12 @@ burst = 2
 [[tenants]]
 name = "closed"
 models = []
+
+[[tenants]]
+name = "local"
+regions = ["eu"]
+rate_per_s = 1
+burst = 1
 """
 )
 
@@ -50,11 +67,12 @@ class AdmissionTest(unittest.TestCase):
         folder = self.enterContext(tempfile.TemporaryDirectory())
         self.world = self.enterContext(contextlib.closing(SimWorld(Path(folder), config=LIMITED)))
         world = self.world
-        self.admission = Admission(world.keys, world.ledger, Catalog(world.config), world.config.tenants, world.clock)
+        catalog = Catalog(world.config, random.Random(1).random)
+        self.admission = Admission(world.keys, world.ledger, catalog, world.config.tenants, world.clock)
 
-    def admit(self, raw_key: str, model: str = "mini", facts: Facts | None = None) -> Admitted:
+    def admit(self, raw_key: str, model: str = "mini", facts: Facts | None = None, **fields: Any) -> Admitted:
         """Ask for a model."""
-        body: dict[str, Any] = chat() | {"model": model}
+        body: dict[str, Any] = chat(**fields) | {"model": model}
         request = parse_chat(json.dumps(body).encode(), Options())
         return self.admission.admit(self.admission.authenticate(raw_key), request, facts or Facts("r"))
 
@@ -79,7 +97,7 @@ class AdmissionTest(unittest.TestCase):
     def test_names_outside_the_patterns_are_refused(self) -> None:
         """The name asked for counts, whatever it leads to; a name nobody defined is not there."""
         raw, closed = self.world.key(None), self.world.key(None, tenant="closed")
-        self.assertEqual(self.admit(raw, "gw-mini").plan.candidates[0].name, "mini")
+        self.assertEqual(self.admit(raw, "gw-mini").plan.stages[0][0].name, "mini")
         with self.assertRaises(ModelNotAllowed) as refused:
             self.admit(raw, "auto")
         self.assertEqual((refused.exception.status, refused.exception.param), (403, "model"))
@@ -87,6 +105,50 @@ class AdmissionTest(unittest.TestCase):
             self.admit(raw, "gw-unknown")
         with self.assertRaises(ModelNotAllowed):
             self.admit(closed)
+
+    def test_a_key_is_kept_to_the_regions_of_its_tenant(self) -> None:
+        """Whatever the name leads to elsewhere; who has none may go everywhere."""
+        raw = self.world.key(None, tenant="local")
+        self.assertEqual(self.admission.authenticate(raw).regions, ("eu",))
+        admitted = self.admit(raw, "gw-mini")
+        self.assertEqual([each.name for each in admitted.plan.stages[0]], ["european"])
+        with self.assertRaises(RegionNotAllowed):
+            self.admit(raw)
+        free = self.world.key(None, tenant="other")
+        self.assertIsNone(self.admission.authenticate(free).regions)
+        self.assertEqual([each.name for each in self.admit(free, "gw-mini").plan.stages[0]], ["mini", "european"])
+
+    def test_a_request_that_nobody_can_serve_takes_no_unit(self) -> None:
+        """For want of a capability, or of a region."""
+        raw = self.world.key(None, tenant="local")
+        facts = Facts("r")
+        for _ in range(3):
+            with self.assertRaises(RegionNotAllowed):
+                self.admit(raw, facts=facts)
+            with self.assertRaises(InvalidRequest):
+                self.admit(raw, "european", facts, tools=[{"type": "function", "function": {"name": "f"}}])
+        self.assertIsNone(facts.rate)
+        self.admit(raw, "european")
+        with self.assertRaises(RateLimited):
+            self.admit(raw, "european")
+
+    def test_a_reload_keeps_the_buckets_whose_rates_are_the_same(self) -> None:
+        """Else each reload would admit another burst."""
+        raw = self.world.key(None)
+        self.admit(raw)
+        self.admit(raw)
+        former, tenants = self.admission, self.world.config.tenants
+        for rate, admits in (((Fraction(2), 2), False), ((Fraction(2), 3), True)):
+            changed = dict(tenants) | {"acme": replace(tenants["acme"], rate_per_s=rate[0], burst=rate[1])}
+            world = self.world
+            catalog = Catalog(world.config, random.Random(1).random)
+            self.admission = Admission(world.keys, world.ledger, catalog, changed, world.clock)
+            self.admission.succeed(former)
+            with self.subTest(rate):
+                if admits:
+                    self.admit(raw)
+                else:
+                    self.assertRaises(RateLimited, self.admit, raw)
 
     def test_a_refused_name_takes_no_unit(self) -> None:
         """The rate is for requests that could have been served."""
@@ -127,4 +189,4 @@ class AdmissionTest(unittest.TestCase):
         self.assertEqual(visible(self.admission.authenticate(self.world.key(None))), ("mini", "gw-mini"))
         self.assertEqual(visible(self.admission.authenticate(self.world.key(None, tenant="closed"))), ())
         other = self.admission.authenticate(self.world.key(None, tenant="other"))
-        self.assertEqual(visible(other), ("auto", "mini", "gw-mini"))
+        self.assertEqual(visible(other), ("auto", "mini", "european", "gw-mini"))

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from gateway import audit
-from gateway.ledger import Reservation
-from tests.support.books import Book, ledger_folder, row
+from gateway.ledger import Outcome, Reservation
+from tests.support.books import Book, ledger_folder, purpose, row
 
 _REWRITABLE = ("DROP TRIGGER requests_are_never_rewritten", "DROP TRIGGER requests_are_never_deleted")
 
@@ -111,6 +111,41 @@ class VerifyTest(AuditCase):
             (f"hold {self.settled.id} of req_settled has no row",),
             self.found("DELETE FROM requests WHERE request_id = 'req_settled'"),
         )
+
+    def test_a_request_in_flight_has_no_row_yet(self) -> None:
+        """Though an earlier call of it is settled, or given up; also once somebody has decided about the last one."""
+        book, account = self.book, self.book.ledger.account("acme", "key1")
+        paid = book.reserve(account, 100, "req_paid")
+        lost = book.reserve(account, 100, "req_lost")
+        for former, outcome in ((paid, Outcome(10)), (lost, Outcome(None, "timeout"))):
+            story = book.ledger.reserve_next(former, outcome, account, 5, purpose(former.request_id, attempt=2))
+            last = book.run(story)
+            self.assertEqual((), book.verify().differences)
+            book.run(book.ledger.resolve_by_admin(last.id, 3))
+            self.assertEqual((), book.verify().differences)
+            book.run(book.ledger.settle(last, 4, row(former.request_id)))
+            self.assertEqual((), book.verify().differences)
+
+    def test_a_request_whose_every_call_was_settled_needs_its_row(self) -> None:
+        """Each of its holds is named."""
+        book, account = self.book, self.book.ledger.account("acme", "key1")
+        first = book.reserve(account, 100, "req_two")
+        second = book.run(book.ledger.reserve_next(first, Outcome(10), account, 5, purpose("req_two", attempt=2)))
+        book.run(book.ledger.settle(second, 4))
+        self.assertEqual(
+            (f"hold {first.id} of req_two has no row", f"hold {second.id} of req_two has no row"),
+            book.verify().differences,
+        )
+
+    def test_a_row_of_several_calls_is_the_sum_of_its_holds(self) -> None:
+        """Anything else is found."""
+        book, account = self.book, self.book.ledger.account("acme", "key1")
+        first = book.reserve(account, 100, "req_two")
+        second = book.run(book.ledger.reserve_next(first, Outcome(130), account, 5, purpose("req_two", attempt=2)))
+        book.run(book.ledger.settle(second, 4, row("req_two")))
+        self.assertTrue(book.verify().ok)
+        changed = self.found("UPDATE requests SET cost_nanousd = 4 WHERE request_id = 'req_two'")
+        self.assertEqual(("row req_two says 4 and overage 30, its holds say 134 and 30 nano-dollars",), changed)
 
     def test_what_operators_decided_is_no_difference(self) -> None:
         """A row is never rewritten, so it may say what was true when it was written."""

@@ -120,7 +120,7 @@ class HalfOpenTest(unittest.TestCase):
         self.assertIs(self.breaker.state(31.0), HALF_OPEN)
 
     def test_a_lost_probe_expires_after_one_more_cooldown(self) -> None:
-        """The next caller gets its place, and what it says later changes nothing: not even a second release."""
+        """The next caller gets its place, and a release or a failure of the lost one changes nothing."""
         lost = given(self.breaker.permit(30.0))
         self.assertIsNone(self.breaker.permit(59.999))
         probe = given(self.breaker.permit(60.0))
@@ -128,6 +128,35 @@ class HalfOpenTest(unittest.TestCase):
         self.assertIsNone(self.breaker.permit(61.0))
         probe.success(62.0)
         self.assertIs(self.breaker.state(62.0), CLOSED)
+
+    def test_the_success_of_a_probe_that_lost_its_place_closes(self) -> None:
+        """Else a deployment whose answers all take longer than the cooldown would never be readmitted."""
+        long, other = given(self.breaker.permit(30.0)), given(self.breaker.permit(60.0))
+        given(self.breaker.permit(90.0))
+        long.success(95.0)
+        self.assertIs(self.breaker.state(95.0), CLOSED)
+        for permit in (other, long):
+            permit.failure(96.0)
+            self.assertIs(self.breaker.state(96.0), CLOSED)
+
+    def test_the_failure_of_a_probe_that_lost_its_place_opens_nothing(self) -> None:
+        """The one that has the place decides."""
+        lost, probe = given(self.breaker.permit(30.0)), given(self.breaker.permit(60.0))
+        lost.failure(61.0)
+        self.assertEqual((self.breaker.state(61.0), self.breaker.wait_s(61.0)), (HALF_OPEN, 29.0))
+        probe.success(62.0)
+        self.assertIs(self.breaker.state(62.0), CLOSED)
+
+    def test_a_probe_from_before_it_opened_again_has_no_say(self) -> None:
+        """Its deployment has failed since."""
+        lost, also_lost = given(self.breaker.permit(30.0)), given(self.breaker.permit(60.0))
+        given(self.breaker.permit(90.0)).failure(91.0)
+        lost.success(92.0)
+        probe = given(self.breaker.permit(121.0))
+        also_lost.success(122.0)
+        self.assertIs(self.breaker.state(122.0), HALF_OPEN)
+        probe.failure(123.0)
+        self.assertEqual((self.breaker.state(123.0), self.breaker.wait_s(123.0)), (OPEN, 30.0))
 
     def test_a_late_probe_counts_until_somebody_takes_its_place(self) -> None:
         """A deployment that answered slowly has answered."""

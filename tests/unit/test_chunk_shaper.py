@@ -148,6 +148,20 @@ class QuirkTest(unittest.TestCase):
             "an event without data, and one of an unknown kind": [*text_stream(), {"type": "ping"}, end],
         }
 
+    def test_a_message_instead_of_a_delta_is_not_lost(self) -> None:
+        """A whole answer as the only event is a whole stream; beside a delta, a message is an unknown field."""
+        shaping = shaper()
+        said = {**ROLE, "content": "all", "tool_calls": [call({"a": 1}, name="f", id="call_1", type="function")]}
+        whole = without(chunk({}), "choices") | {"object": "chat.completion", "usage": USAGE}
+        (left,) = shape([whole | {"choices": [{"index": 0, "message": said, "finish_reason": "stop"}]}], shaping)
+        self.assertEqual(left["object"], "chat.completion.chunk")
+        self.assertEqual((deltas([left])[0]["content"], finishes([left])), ("all", ["tool_calls"]))
+        self.assertEqual(calls_of([left])[0]["function"]["arguments"], '{"a":1}')
+        self.assertNotIn("message", left["choices"][0])
+        self.assertEqual((shaping.usage, shaping.finished, shaping.started), (REPORTED, True, True))
+        both = {"index": 0, "delta": {"content": "a"}, "message": {"content": "all"}, "finish_reason": None}
+        self.assertEqual(deltas(shape([chunk({}) | {"choices": [both]}])), [{"content": "a", **ROLE}])
+
     def test_what_is_said_is_what_came(self) -> None:
         """Text, reasoning and tool arguments, joined per choice."""
         for name, chunks in self.quirks().items():
@@ -573,6 +587,7 @@ class FailureTest(unittest.TestCase):
             b'{"choices":5}',
             b'{"choices":[5]}',
             b'{"choices":[{"delta":"x"}]}',
+            b'{"choices":[{"message":"x"}]}',
             b'{"choices":[{"delta":{"content":5}}]}',
             b'{"choices":[{"delta":{"tool_calls":"x"}}]}',
             b'{"choices":[{"delta":{"tool_calls":[null]}}]}',

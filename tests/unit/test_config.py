@@ -161,6 +161,11 @@ def with_section(name: str, section: object) -> dict[str, Any]:
     return document() | {name: section}
 
 
+def with_weights() -> dict[str, Any]:
+    """An alias that draws the order of its deployments."""
+    return {"name": "spread", "deployments": ["mini"], "strategy": "weighted"}
+
+
 def with_provider(**keys: object) -> dict[str, Any]:
     """A sound document whose provider has these keys too."""
     data = document()
@@ -259,13 +264,7 @@ class ExampleTest(unittest.TestCase):
             "server.max_per_tenant",
             "server.queue",
             "server.queue_wait_s",
-            "server.head_hold_s",
-            "deployments.region",
-            "deployments.weight",
             "router",
-            "retry",
-            "breaker",
-            "cache",
         ]
         self.assertEqual(list(self.config.warnings), [place + NOT_YET for place in waiting])
 
@@ -274,9 +273,9 @@ class ExampleTest(unittest.TestCase):
         self.assertEqual(load(MINIMAL, {}).warnings, ())
         data = with_section("server", {"queue": 1})
         self.assertEqual(from_mapping(data, {}).warnings, ("server.queue" + NOT_YET,))
-        twice = with_deployment(weight=2)
-        twice["deployments"].append(twice["deployments"][0] | {"name": "other"})
-        self.assertEqual(from_mapping(twice, {}).warnings, ("deployments.weight" + NOT_YET,))
+        for section in ("retry", "breaker", "cache"):
+            self.assertEqual(from_mapping(with_section(section, {}), {}).warnings, ())
+        self.assertEqual(from_mapping(with_deployment(weight=2, region="eu"), {}).warnings, ())
 
 
 class DefaultsTest(unittest.TestCase):
@@ -343,10 +342,18 @@ class DefaultsTest(unittest.TestCase):
         config = from_mapping(with_section("aliases", [{"name": "fast", "deployments": ["mini"]}]), {})
         self.assertEqual(config.aliases["fast"], Alias("fast", ("mini",), "ordered", False))
 
+    def test_an_alias_may_draw_its_order_and_climb(self) -> None:
+        """By the weights of its deployments, and through the tiers."""
+        data = with_section("aliases", [with_weights() | {"escalate": True}]) | {"deployments": []}
+        data["deployments"] = with_deployment(weight=7)["deployments"]
+        config = from_mapping(data, {})
+        self.assertEqual(config.aliases["spread"], Alias("spread", ("mini",), "weighted", True))
+        self.assertEqual(config.deployments["mini"].weight, 7)
+
     def test_a_tenant_is_unlimited_by_default(self) -> None:
         """Every model, no budget, no rate."""
         config = from_mapping(with_section("tenants", [{"name": "acme"}]), {})
-        self.assertEqual(config.tenants["acme"], TenantConfig("acme", None, None, Window.MONTH, None, None))
+        self.assertEqual(config.tenants["acme"], TenantConfig("acme", None, None, None, Window.MONTH, None, None))
 
 
 class FaultsTest(unittest.TestCase):
@@ -404,11 +411,13 @@ class FaultsTest(unittest.TestCase):
 
     def test_each_value_that_is_not_built_yet_is_refused(self) -> None:
         """It is a fault at its place which says so, not a value that is quietly ignored."""
-        alias = {"name": "fast", "deployments": ["mini"]}
+        aliases = [
+            {"name": strategy, "deployments": ["mini"], "strategy": strategy} for strategy in ("sticky", "fastest")
+        ]
         unbuilt = {
             "providers[0].dialect": with_provider(dialect="anthropic"),
-            "aliases[0].strategy": with_section("aliases", [alias | {"strategy": "weighted"}]),
-            "aliases[0].escalate": with_section("aliases", [alias | {"escalate": True}]),
+            "aliases[0].strategy": with_section("aliases", aliases[:1]),
+            "aliases[1].strategy": with_section("aliases", [with_weights(), aliases[1]]),
             "cache.semantic": with_section("cache", {"semantic": True}),
             "budget.wait_s": with_section("budget", {"wait_s": 1}),
         }
@@ -924,6 +933,21 @@ class TenantAndBudgetTest(unittest.TestCase):
         config = from_mapping(with_section("tenants", [{"name": "a", "models": []}, {"name": "b"}]), {})
         self.assertEqual((config.tenants["a"].models, config.tenants["b"].models), ((), None))
 
+    def test_a_tenant_may_be_kept_to_regions(self) -> None:
+        """No list is everywhere; a list that allows nowhere, twice the same or no name is a fault."""
+        config = from_mapping(with_section("tenants", [{"name": "a", "regions": ["eu", "us"]}, {"name": "b"}]), {})
+        self.assertEqual((config.tenants["a"].regions, config.tenants["b"].regions), (("eu", "us"), None))
+        for regions, place in (
+            ([], "regions"),
+            (["eu", "eu"], "regions[1]"),
+            (["e u"], "regions[0]"),
+            ("eu", "regions"),
+        ):
+            with self.subTest(regions):
+                self.assertEqual(
+                    places(with_section("tenants", [{"name": "a", "regions": regions}])), [f"tenants[0].{place}"]
+                )
+
     def test_the_words_of_each_choice_are_checked(self) -> None:
         """A word outside its list is a fault that tells the list."""
         cases = {
@@ -932,6 +956,10 @@ class TenantAndBudgetTest(unittest.TestCase):
             "store.unresolved_policy": with_section("store", {"unresolved_policy": "forget"}),
             "budget.window": with_section("budget", {"window": "year"}),
             "tenants[0].budget_window": with_section("tenants", [{"name": "a", "budget_window": "hour"}]),
+            "aliases[0].strategy": with_section("aliases", [with_weights() | {"strategy": "random"}]),
+            "aliases[0].escalate": with_section("aliases", [with_weights() | {"escalate": 1}]),
+            "deployments[0].weight": with_deployment(weight=0),
+            "deployments[0].region": with_deployment(region="e,u"),
             "deployments[0].tier": with_deployment(tier="Cheap"),
             "deployments[0].output_cap_field": with_deployment(output_cap_field="max"),
             "deployments[0].supports[1]": with_deployment(supports=["tools", "audio"]),
@@ -996,8 +1024,17 @@ def full_document() -> dict[str, Any]:
         "budget": {"usd": Decimal("0.5"), "window": "day", "wait_s": 0},
         "providers": [*with_provider(api_key_env=["PRIMARY_KEY"])["providers"], fake],
         "deployments": [*with_deployment(price={"input": 1, "output": 2}, supports=["tools"])["deployments"], strong],
-        "aliases": [{"name": "fast", "deployments": ["mini", "strong"], "strategy": "ordered", "escalate": False}],
-        "tenants": [{"name": "acme", "models": ["gpt-*"], "budget_usd": 1, "rate_per_s": Decimal("0.5"), "burst": 2}],
+        "aliases": [{"name": "fast", "deployments": ["mini", "strong"], "strategy": "weighted", "escalate": True}],
+        "tenants": [
+            {
+                "name": "acme",
+                "models": ["gpt-*"],
+                "regions": ["eu"],
+                "budget_usd": 1,
+                "rate_per_s": Decimal("0.5"),
+                "burst": 2,
+            }
+        ],
         "router": {},
         "retry": {"base_s": Decimal("0.1")},
         "breaker": {"threshold": 1},

@@ -16,10 +16,12 @@ TABLE: list[tuple[GatewayError, int, str, str]] = [
     (errors.InvalidApiKey(), 401, "invalid_api_key", "invalid_request_error"),
     (errors.BudgetExceeded("x"), 402, "budget_exceeded", "insufficient_quota"),
     (errors.ModelNotAllowed("m"), 403, "model_not_allowed", "permission_error"),
+    (errors.RegionNotAllowed("m"), 403, "model_not_allowed", "permission_error"),
     (errors.ModelNotFound("m"), 404, "model_not_found", "invalid_request_error"),
     (errors.UnknownUrl("GET", "/x"), 404, "unknown_url", "invalid_request_error"),
     (errors.MethodNotAllowed("GET", ("POST",)), 405, "method_not_allowed", "invalid_request_error"),
     (errors.RateLimited("x"), 429, "rate_limit_exceeded", "rate_limit_error"),
+    (errors.QuotaExhausted(), 429, "insufficient_quota", "insufficient_quota"),
     (errors.BudgetReserved("x"), 429, "budget_reserved", "rate_limit_error"),
     (errors.InternalError("req_1"), 500, "internal_error", "server_error"),
     (errors.UpstreamError("x"), 502, "upstream_error", "server_error"),
@@ -48,18 +50,24 @@ class ErrorsTest(unittest.TestCase):
         self.assertEqual(defined - known, {GatewayError})
 
     def test_what_clears_by_itself_says_when(self) -> None:
-        """Refusals for want of room, and only a used-up budget tells clients not to try again."""
+        """Refusals for want of room; only a budget or a quota that is used up tells clients not to try again."""
         for error, *_ in TABLE:
             if error.status == 503 or error.code == "budget_reserved":
                 with self.subTest(type(error).__name__):
                     self.assertEqual(error.retry_after_s, 1)
         self.assertEqual(errors.RateLimited("x", retry_after_s=7.5).retry_after_s, 7.5)
         refusing = [type(error) for error, *_ in TABLE if error.should_retry is False]
-        self.assertEqual(refusing, [errors.BudgetExceeded])
+        self.assertEqual(refusing, [errors.BudgetExceeded, errors.QuotaExhausted])
+        self.assertEqual(errors.AllProvidersFailed("x", retry_after_s=60).retry_after_s, 60)
+        self.assertEqual(errors.QuotaExhausted(retry_after_s=60).retry_after_s, 60)
 
     def test_the_model_at_fault_is_named(self) -> None:
         """In the message and as the parameter."""
-        for error in (errors.ModelNotFound("gpt-x"), errors.ModelNotAllowed("gpt-x")):
+        for error in (
+            errors.ModelNotFound("gpt-x"),
+            errors.ModelNotAllowed("gpt-x"),
+            errors.RegionNotAllowed("gpt-x"),
+        ):
             self.assertEqual(error.param, "model")
             self.assertIn("`gpt-x`", error.message)
 

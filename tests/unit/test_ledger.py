@@ -5,7 +5,7 @@ import unittest
 from typing import Any
 
 from gateway.errors import BudgetExceeded, BudgetReserved, StoreUnavailable
-from gateway.ledger import AlreadyResolved, Ledger, LevelState, OnCrash, Policy, Reservation, Scope
+from gateway.ledger import AlreadyResolved, Ledger, LevelState, OnCrash, Outcome, Policy, Purpose, Reservation, Scope
 from gateway.migrations import MAX_NANOUSD
 from gateway.store import Durability, T, Work
 from gateway.types import Window
@@ -98,7 +98,9 @@ class ReserveTest(LedgerCase):
         for wrong in NO_AMOUNTS:
             for call in (
                 ledger.reserve(account, wrong, purpose("req_2")),
-                ledger.top_up(hold, wrong),
+                ledger.reserve_next(hold, Outcome(5), account, wrong, purpose("req_1", attempt=2)),
+                ledger.reserve_next(hold, Outcome(wrong), account, 5, purpose("req_1", attempt=2)),
+                ledger.top_up(hold, wrong, purpose("req_1", attempt=2)),
                 ledger.settle(hold, wrong),
                 ledger.resolve_by_admin(hold.id, wrong),
                 ledger.set_level(Scope.KEY, "key1", Window.TOTAL, wrong),
@@ -248,6 +250,12 @@ class SettleTest(LedgerCase):
         self.assertEqual((10, 0, 0, 0), self.book.money())
         self.assertEqual([("req_1", "settled", 10)], self.written())
 
+    def test_an_admins_word_stands_though_the_request_knows_nothing(self) -> None:
+        """Its row does not call unresolved what was decided."""
+        self.book.run(self.book.ledger.resolve_by_admin(self.hold.id, 10))
+        self.book.run(self.book.ledger.leave_unresolved(self.hold, "timeout", row()))
+        self.assertEqual([("req_1", "settled", 10)], self.written())
+
     def test_an_admin_cannot_resolve_twice(self) -> None:
         """Nor what was never held."""
         self.book.run(self.book.ledger.resolve_by_admin(self.hold.id, None))
@@ -266,12 +274,13 @@ class TopUpTest(LedgerCase):
 
     def top_up(self, extra: int) -> Reservation:
         """Raise the hold."""
-        return self.book.run(self.book.ledger.top_up(self.hold, extra))
+        return self.book.run(self.book.ledger.top_up(self.hold, extra, purpose(attempt=2)))
 
     def test_the_larger_hold_is_one_hold(self) -> None:
-        """Overage begins above the sum."""
+        """For the call that it was raised for; overage begins above the sum."""
         larger = self.top_up(40)
         self.assertEqual((100, (0, 100, 0, 0)), (larger.amount_nanousd, self.book.money()))
+        self.assertEqual([(100, 2)], self.book.select("SELECT amount_nanousd, attempt FROM holds"))
         self.book.settle(larger, 90)
         self.assertEqual((90, 0, 0, 0), self.book.money())
 
@@ -282,6 +291,7 @@ class TopUpTest(LedgerCase):
         with self.assertRaises(BudgetReserved):
             self.top_up(41)
         self.assertEqual((0, 60, 0, 0), self.book.money())
+        self.assertEqual([(60, 1)], self.book.select("SELECT amount_nanousd, attempt FROM holds"))
 
     def test_a_hold_that_is_resolved_cannot_be_raised(self) -> None:
         """Its money is gone."""
@@ -294,6 +304,263 @@ class TopUpTest(LedgerCase):
         self.book.set_limits()
         with self.assertRaises(BudgetExceeded):
             self.top_up(MAX_NANOUSD - 59)
+
+
+class CarryTest(LedgerCase):
+    """carry(): an unbilled call hands its hold on."""
+
+    def test_the_hold_stands_for_the_next_call(self) -> None:
+        """Once it is written; no money moves."""
+        hold = self.book.reserve(self.book.set_limits(100), 60)
+        self.book.ledger.carry(hold, Purpose("req_1", 2, "fast", "other", "7"))
+        words = "SELECT attempt, alias, deployment, price_version FROM holds"
+        self.assertEqual([(1, "mini", "mini", "1")], self.book.select(words))
+        self.book.flush()
+        self.assertEqual([(2, "fast", "other", "7")], self.book.select(words))
+        self.assertEqual((0, 60, 0, 0), self.book.money())
+        self.book.settle(hold, 25)
+        self.assertEqual([("req_1", "settled", 25)], self.fates())
+
+    def test_a_hold_that_was_given_up_is_not_carried(self) -> None:
+        """By an operator, or for its age: no call goes out without money behind it."""
+        for gives_up in ("admin", "ttl"):
+            with self.subTest(gives_up):
+                self.setUp()
+                hold = self.book.reserve(self.book.set_limits(100), 60)
+                if gives_up == "admin":
+                    self.book.run(self.book.ledger.resolve_by_admin(hold.id, None))
+                else:
+                    self.book.clock.advance(901)
+                    self.book.run(self.book.ledger.sweep(hold_ttl_s=900, unresolved_after_s=1e9, policy=Policy.VOID))
+                with self.assertRaises(AlreadyResolved):
+                    self.book.ledger.carry(hold, purpose(attempt=2))
+                self.tearDown()
+
+    def test_a_hold_that_is_resolved_before_it_is_written_keeps_its_words(self) -> None:
+        """It is told of the call that it was resolved for."""
+        hold = self.book.reserve(self.book.set_limits(100), 60)
+        self.book.run(Ledger(self.book.store, self.book.clock).resolve_by_admin(hold.id, None))
+        self.book.ledger.carry(hold, purpose(attempt=2))
+        self.book.flush()
+        self.assertEqual([("void", 1)], self.book.select("SELECT state, attempt FROM holds"))
+
+    def test_a_dead_request_is_told_of_the_call_that_was_written_last(self) -> None:
+        """A crash may lose that there was another."""
+        for written, attempts in ((True, 2), (False, 1)):
+            with self.subTest(written=written):
+                self.setUp()
+                hold = self.book.reserve(self.book.set_limits(100), 60)
+                self.book.ledger.carry(hold, Purpose("req_1", 2, "mini", "other", "1"))
+                if written:
+                    self.book.flush()
+                self.book.crash()
+                self.assertEqual(1, self.book.open())
+                [line] = self.book.rows()
+                self.assertEqual((attempts, "unresolved"), (line["attempts"], line["state"]))
+                self.tearDown()
+
+
+class ReserveNextTest(LedgerCase):
+    """reserve_next(): a call that may have been billed is followed by another."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.account = self.book.set_limits(200, 1000, 1000)
+        self.first = self.book.reserve(self.account, 60)
+
+    def next(self, cost: int | None, amount: int = 60, *, after: Reservation | None = None) -> Reservation:
+        """The hold of the next call; the last one cost `cost`, or nobody knows."""
+        former = after or self.first
+        outcome = Outcome(cost, "timeout")
+        story = self.book.ledger.reserve_next(former, outcome, self.account, amount, purpose(attempt=2))
+        return self.book.run(story)
+
+    def states(self) -> list[tuple[Any, ...]]:
+        """State, amount, cost and attempt of every hold."""
+        return self.book.select("SELECT state, amount_nanousd, cost_nanousd, attempt FROM holds ORDER BY id")
+
+    def test_the_last_call_is_settled_and_the_next_one_held(self) -> None:
+        """At every level, in one transaction; no row is written yet."""
+        hold = self.next(25, 70)
+        for scope, name in LEVELS:
+            self.assertEqual((25, 70, 0, 0), self.book.money(scope, name))
+        self.assertEqual([("settled", 60, 25, 1), ("open", 70, 0, 2)], self.states())
+        self.assertEqual((70, "req_1", True), (hold.amount_nanousd, hold.request_id, hold.earlier))
+        self.assertEqual([], self.fates())
+
+    def test_a_call_of_unknown_outcome_goes_on_counting(self) -> None:
+        """Beside the next one, with its reason."""
+        self.next(None)
+        self.assertEqual((0, 60, 60, 0), self.book.money())
+        told = self.book.select("SELECT state, unresolved_why FROM holds ORDER BY id")
+        self.assertEqual([("unresolved", "timeout"), ("open", None)], told)
+
+    def test_the_row_has_the_money_of_every_hold(self) -> None:
+        """Its state is unresolved if any part is, else settled if anything was paid."""
+        for last, expected in (
+            ("settle", ("settled", 25 + 30)),
+            ("void", ("settled", 25)),
+            ("leave", ("unresolved", 25)),
+        ):
+            with self.subTest(last):
+                self.setUp()
+                hold = self.next(25)
+                if last == "leave":
+                    self.book.run(self.book.ledger.leave_unresolved(hold, "timeout", row()))
+                elif last == "void":
+                    self.book.run(self.book.ledger.void(hold, row()))
+                else:
+                    self.book.settle(hold, 30)
+                self.assertEqual([("req_1", *expected)], self.written())
+                self.assertEqual([("req_1", *expected)], self.fates())
+                self.tearDown()
+
+    def test_an_unknown_part_outweighs_what_was_paid_later(self) -> None:
+        """Until it is resolved; the row tells."""
+        self.book.settle(self.next(None), 30)
+        self.assertEqual([("req_1", "unresolved", 30)], self.written())
+        self.book.run(self.book.ledger.settle(self.first, 20))
+        self.assertEqual([("req_1", "settled", 50)], self.fates())
+        self.assertEqual([("req_1", "unresolved", 30)], self.written())
+
+    def test_overage_of_every_call_is_in_the_row(self) -> None:
+        """Each above its own hold."""
+        self.book.settle(self.next(70, 40), 45)
+        self.assertEqual((115, 0, 0, 15), self.book.money())
+        self.assertEqual([(115, 15)], self.book.select("SELECT cost_nanousd, overage_nanousd FROM requests"))
+
+    def test_there_may_be_any_number_of_calls(self) -> None:
+        """One open hold at a time."""
+        hold = self.first
+        for _ in range(5):
+            hold = self.next(10, 50, after=hold)
+            self.assertEqual([(1,)], self.book.select(f"{_COUNT} holds WHERE state = 'open'"))
+        self.book.settle(hold, 10)
+        self.assertEqual([("req_1", "settled", 60)], self.fates())
+
+    def test_a_refusal_leaves_everything_as_it_was(self) -> None:
+        """For want of room beside what the last call cost, or may have cost; the former hold can still be resolved."""
+        for cost, amount in ((50, 151), (None, 141), (250, 0)):
+            with self.subTest(cost=cost, amount=amount):
+                with self.assertRaises(BudgetExceeded):
+                    self.next(cost, amount)
+                self.assertEqual((0, 60, 0, 0), self.book.money())
+                self.assertEqual([("open", 60, 0, 1)], self.states())
+        self.book.settle(self.first, 50)
+        self.assertEqual([("req_1", "settled", 50)], self.fates())
+
+    def test_the_last_nano_dollar_is_counted_after_the_outcome(self) -> None:
+        """What the last call did not use is free for the next one."""
+        self.next(50, 150)
+        self.assertEqual((50, 150, 0, 0), self.book.money())
+
+    def test_what_others_hold_is_worth_waiting_for(self) -> None:
+        """And nothing was changed."""
+        self.book.reserve(self.account, 100, "req_2")
+        with self.assertRaises(BudgetReserved):
+            self.next(10, 100)
+        self.assertEqual((0, 160, 0, 0), self.book.money())
+
+    def test_a_former_hold_that_was_decided_already_stays_so(self) -> None:
+        """An admin's word stands; what time gave up is settled late."""
+        self.book.run(self.book.ledger.resolve_by_admin(self.first.id, 10))
+        self.book.settle(self.next(25), 30)
+        self.assertEqual(((40, 0, 0, 0), [("req_1", "settled", 40)]), (self.book.money(), self.written()))
+        self.setUp()
+        self.give_up()
+        self.assertEqual((0, 0, 60, 0), self.book.money())
+        self.book.settle(self.next(25), 30)
+        self.assertEqual(((55, 0, 0, 0), [("req_1", "settled", 55)]), (self.book.money(), self.written()))
+
+    def give_up(self) -> None:
+        """Let the time of every open hold pass."""
+        self.book.clock.advance(901)
+        self.book.run(self.book.ledger.sweep(hold_ttl_s=900, unresolved_after_s=1e9, policy=Policy.VOID))
+
+    def test_what_time_gave_up_stays_unresolved_if_nobody_knows(self) -> None:
+        """It is counted once, with the reason of the first who gave it up."""
+        self.give_up()
+        self.next(None)
+        self.assertEqual((0, 60, 60, 0), self.book.money())
+        self.assertEqual([("ttl",)], self.book.select("SELECT unresolved_why FROM holds WHERE id = 1"))
+
+    def test_a_late_word_between_two_calls_is_in_the_row(self) -> None:
+        """Whoever resolves the first hold while the second call runs."""
+        hold = self.next(None)
+        self.book.run(self.book.ledger.resolve_by_admin(self.first.id, 15))
+        self.book.settle(hold, 30)
+        self.assertEqual([("req_1", "settled", 45)], self.written())
+        self.assertEqual((45, 0, 0, 0), self.book.money())
+
+    def test_the_end_of_a_request_whose_last_hold_was_decided_has_the_money_of_all(self) -> None:
+        """The row is appended once, with what was decided."""
+        hold = self.next(25)
+        self.book.run(self.book.ledger.resolve_by_admin(hold.id, None))
+        self.assertEqual((), self.book.verify().differences)
+        self.book.settle(hold, 30)
+        self.book.settle(hold, 30)
+        self.assertEqual([("req_1", "settled", 25)], self.written())
+
+    def test_each_hold_belongs_to_the_window_of_its_reservation(self) -> None:
+        """A request may end in another window than it began in."""
+        self.account = self.book.set_limits(200, window=Window.DAY)
+        self.first = self.book.reserve(self.account, 60)
+        self.book.clock.advance(86_400)
+        self.book.settle(self.next(25, 70), 30)
+        spent = self.book.select(
+            "SELECT spent_nanousd FROM balances JOIN levels ON levels.id = level_id"
+            " WHERE scope = 'key' AND window_kind = 'day' ORDER BY balances.window_number"
+        )
+        self.assertEqual([(25,), (30,)], spent)
+
+    def test_a_dead_request_has_one_row_with_the_money_of_all_its_holds(self) -> None:
+        """As its last hold knows it."""
+        for cost, on_crash, expected in (
+            (25, OnCrash.UNRESOLVED, ("unresolved", 25)),
+            (25, OnCrash.VOID, ("settled", 25)),
+            (None, OnCrash.VOID, ("unresolved", 0)),
+            (None, OnCrash.UNRESOLVED, ("unresolved", 0)),
+        ):
+            with self.subTest(cost=cost, on_crash=on_crash):
+                self.setUp()
+                self.next(cost)
+                self.book.crash()
+                self.assertEqual(1, self.book.open(on_crash))
+                self.assertEqual([("req_1", *expected)], self.written())
+                self.assertEqual([(2, "process_died")], self.book.select("SELECT attempts, code FROM requests"))
+                self.book.crash()
+                self.assertEqual(0, self.book.open(on_crash))
+                self.assertEqual([("req_1", *expected)], self.written())
+                self.tearDown()
+
+    def test_a_request_whose_every_hold_was_given_up_has_one_row_after_a_crash(self) -> None:
+        """Not one per hold."""
+        self.next(None)
+        self.give_up()
+        self.book.crash()
+        self.assertEqual(0, self.book.open())
+        self.assertEqual([("req_1", "unresolved", 0)], self.written())
+        self.assertEqual((0, 0, 120, 0), self.book.money())
+
+    def test_without_a_disk_nothing_follows(self) -> None:
+        """The former hold is open still, and can be settled later."""
+        with _FullDisk(self.book), self.assertRaises(StoreUnavailable):
+            self.next(25)
+        self.assertEqual([("open", 60, 0, 1)], self.states())
+        self.book.settle(self.first, 25)
+        self.assertEqual([("req_1", "settled", 25)], self.fates())
+
+    def test_the_former_hold_does_not_grow_old(self) -> None:
+        """It is forgotten at once; the next one's age is its own."""
+        self.book.clock.advance(500)
+        hold = self.next(25)
+        self.assertEqual([hold.id], list(self.book.ledger._opened))
+        self.book.clock.advance(500)
+        self.assertEqual(
+            0, self.book.run(self.book.ledger.sweep(hold_ttl_s=900, unresolved_after_s=1, policy=Policy.VOID))
+        )
+        self.give_up()
+        self.assertEqual((25, 0, 60, 0), self.book.money())
 
 
 class SweepTest(LedgerCase):

@@ -11,6 +11,7 @@ from llmkit.openai import (
     Completion,
     Malformed,
     WireError,
+    as_error,
     error_payload,
     from_wire,
     parse_error,
@@ -132,7 +133,19 @@ class AnswerTest(unittest.TestCase):
         raw = json.dumps(document, indent=1).encode()
         completion = from_wire(raw)
         self.assertIs(completion.raw, raw)
-        self.assertEqual(completion, Completion(raw, Usage(11, 0, 0, 7, 0), ("stop",), len(TEXT.encode()), "m"))
+        self.assertEqual(
+            completion, Completion(raw, document, Usage(11, 0, 0, 7, 0), ("stop",), len(TEXT.encode()), "m")
+        )
+
+    def test_the_document_is_what_the_bytes_say(self) -> None:
+        """Of an answer in form, and of one that had to be repaired."""
+        for document in (
+            {"choices": [{"message": {"content": "b"}}]},
+            {"choices": [{"message": {"content": [{"type": "text", "text": "a"}]}, "finish_reason": "end_turn"}]},
+        ):
+            fixed, completion = repair(document)
+            self.assertEqual(completion.document, fixed)
+            self.assertEqual(completion.document["object"], "chat.completion")
 
     def test_missing_keys_are_filled(self) -> None:
         """Everything the schema requires, and nothing that was there is lost."""
@@ -150,6 +163,31 @@ class AnswerTest(unittest.TestCase):
             },
         )
         self.assertEqual(fixed["choices"][1]["index"], 1)
+
+    def test_null_is_missing_where_the_form_has_none(self) -> None:
+        """Client libraries refuse it, or read it as a value."""
+        call = {"id": "a", "type": None, "function": {"name": "f", "arguments": None}}
+        usage = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": None}
+        document = answer(MESSAGE | {"role": None, "tool_calls": [call]}, usage=usage)
+        document["choices"][0]["index"] = None
+        fixed, _ = repair(document)
+        choice = fixed["choices"][0]
+        self.assertEqual((choice["index"], choice["message"]["role"]), (0, "assistant"))
+        self.assertEqual(
+            choice["message"]["tool_calls"],
+            [{"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
+        )
+        self.assertEqual(fixed["usage"]["total_tokens"], 3)
+
+    def test_a_call_without_arguments_has_an_empty_object(self) -> None:
+        """Client libraries parse them; a tool of another kind has none."""
+        calls = [
+            {"id": "a", "type": "function", "function": {"name": "f"}},
+            {"id": "b", "type": "custom", "custom": {}},
+        ]
+        fixed, _ = repair(answer({"tool_calls": calls}))
+        calls[0] |= {"function": {"name": "f", "arguments": "{}"}}
+        self.assertEqual(fixed["choices"][0]["message"]["tool_calls"], calls)
 
     def test_head_of_the_wrong_type_is_replaced(self) -> None:
         """An empty id, a time with a fraction, a number for a name."""
@@ -260,9 +298,28 @@ class AnswerTest(unittest.TestCase):
         """What an upstream counts beside prompt and completion is its own."""
         counts = {"prompt_tokens": 1, "completion_tokens": 2}
         self.assertEqual(repair(answer(MESSAGE, usage={"x": 1}))[0]["usage"], {"x": 1})
-        self.assertIsNone(repair(answer(MESSAGE, usage=None, x_groq={"usage": counts}))[0]["usage"])
+        copied = repair(answer(MESSAGE, usage=None, x_groq={"usage": counts}))[0]["usage"]
+        self.assertEqual((copied["prompt_tokens"], copied["completion_tokens"], copied["total_tokens"]), (1, 2, 3))
         self.assertEqual(repair(answer(MESSAGE, usage=counts))[0]["usage"]["total_tokens"], 3)
         self.assertEqual(repair(answer(MESSAGE, usage={**counts, "total_tokens": 9}))[0]["usage"]["total_tokens"], 9)
+
+    def test_a_path_on_the_upstreams_disk_is_no_name(self) -> None:
+        """Model servers name themselves after the file they were started with."""
+        for path in ("/models/secret/tiny.gguf", "./m.gguf", "../m", "~/m", "C:\\models\\m.gguf", "", None, 5):
+            with self.subTest(path):
+                raw = json.dumps(answer(MESSAGE, model=path)).encode()
+                self.assertEqual(json.loads(from_wire(raw, model="fast").raw)["model"], "fast")
+        for name in ("gpt-4o-mini", "org/model", "accounts/x/models/y", "model:8b"):
+            self.assertEqual(repair(answer(MESSAGE, model=name))[0]["model"], name)
+
+    def test_an_event_that_is_named_an_error_is_one(self) -> None:
+        """Whatever its data is."""
+        for data in (b'{"message": "busy", "code": "x"}', b'{"error": {"message": "busy", "code": "x"}}'):
+            error = json.loads(as_error(data))["error"]
+            self.assertEqual((error["message"], error["code"]), ("busy", "x"))
+        self.assertEqual(json.loads(as_error(b"busy"))["error"], "busy")
+        for nothing in (b"", b"{}", b"null", b"<html>"):
+            self.assertTrue(json.loads(as_error(nothing))["error"])
 
     def test_usage_can_be_put_in(self) -> None:
         """An estimate for an upstream that reports none."""

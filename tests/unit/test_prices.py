@@ -160,6 +160,14 @@ class PriceBookTest(unittest.TestCase):
         """None, never free."""
         self.assertIsNone(PriceBook([]).at(0))
 
+    def test_books_of_the_same_entries_are_equal(self) -> None:
+        """In whatever order they were given; what reads a file twice can tell that nothing has changed."""
+        old, new = PriceEntry(1, _MINI, "a"), PriceEntry(2, Price.FREE, "b")
+        self.assertEqual(PriceBook([old, new]), PriceBook([new, old]))
+        self.assertEqual(hash(PriceBook([old, new])), hash(PriceBook([new, old])))
+        for other in (PriceBook([old]), PriceBook([old, PriceEntry(2, Price.FREE, "c")]), (old, new)):
+            self.assertNotEqual(PriceBook([old, new]), other)
+
     def test_two_prices_for_one_moment_are_refused(self) -> None:
         """Neither could be right."""
         with self.assertRaises(ValueError):

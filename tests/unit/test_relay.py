@@ -5,19 +5,24 @@ import unittest
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
+from gateway.chat import parse_chat
 from gateway.clock import FakeClock
 from gateway.context import Answer, Facts, Options, Principal, RequestContext
 from gateway.drive import drive
-from gateway.errors import ClientGone, Draining, GatewayError, UpstreamError, UpstreamTimeout
+from gateway.errors import ClientGone, Draining
 from gateway.evidence import Evidence, Reach
-from gateway.ledger import Account, Ledger, Reservation
-from gateway.relay import Relay
-from gateway.rows import RequestRow
+from gateway.ledger import Account, Ledger, Purpose, Reservation
+from gateway.relay import LARGEST_HELD_BYTES, AnswerRefused, Keeper, Relay
+from gateway.rows import Exit, RequestRow
 from gateway.settlement import Settlement
+from gateway.validators import Refusal
+from gateway.verdict import AttemptFailed
 from llmkit.errors import ProviderError, ProviderErrorKind
+from llmkit.openai import Completion
 from llmkit.prices import Price, PriceEntry
-from llmkit.sse import DONE
-from llmkit.types import Cancel, Usage
+from llmkit.sse import DONE, comment
+from llmkit.types import Cancel, Pulse, Usage
+from tests.support.world import chat
 
 PRICE = PriceEntry(0, Price.parse({"input": 1, "output": 4}), "1")
 Step = bytes | BaseException | None | Callable[[], None]
@@ -69,9 +74,11 @@ class Journal:
     """A client and a ledger in one, which note what happens to them in order; `troubles` raise at one of them."""
 
     cancel: Cancel | None = None
+    pulse: Pulse | None = None
     boot_id = 1
 
     def __init__(self) -> None:
+        self.started = False
         self.entries: list[str] = []
         self.received = b""
         self.cost: int | None = None
@@ -83,8 +90,17 @@ class Journal:
         if entry in self.troubles:
             raise self.troubles.pop(entry)
 
+    def hold_head(self, until_s: float) -> None:
+        raise AssertionError("the relay holds no head")
+
+    def promise(self) -> None:
+        """The head could be held back no longer: it went out with a comment."""
+        self.started = True
+        self.received += comment("ping")
+
     async def start(self) -> None:
         self._note("start")
+        self.started = True
 
     async def send(self, frame: bytes) -> None:
         self._note("send")
@@ -97,6 +113,9 @@ class Journal:
     async def pause(self, seconds: float) -> None:
         raise AssertionError("nobody pauses here")
 
+    async def reserve(self, account: Account, amount_nanousd: int, purpose: Purpose) -> Reservation:
+        return Reservation(1, amount_nanousd, purpose.request_id)
+
     async def settle(self, reservation: Reservation, cost_nanousd: int, row: RequestRow) -> None:
         self._note("settle")
         self.cost, self.row = cost_nanousd, row
@@ -106,6 +125,35 @@ class Journal:
         self.row = row
 
 
+def whole(text: str, **fields: Any) -> bytes:
+    """A whole answer in form."""
+    message = {"role": "assistant", "content": text, "refusal": None}
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
+    head = {"id": "c", "object": "chat.completion", "created": 1, "model": "m"}
+    return json.dumps(head | {"choices": [choice]} | fields).encode()
+
+
+class Kept:
+    """A keeper that keeps everything it is told, and notes in the journal when it is told to keep."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self.whole: list[tuple[bytes, dict[str, Any]]] = []
+        self.seen: list[bytes] = []
+        self.usage: list[Usage] = []
+
+    def keep_whole(self, raw: bytes, completion: Completion) -> None:
+        self._journal.entries.append("keep")
+        self.whole.append((raw, {"content": completion.document["choices"][0]["message"]["content"]}))
+
+    def see(self, payload: bytes) -> None:
+        self.seen.append(payload)
+
+    def keep_stream(self, usage: Usage) -> None:
+        self._journal.entries.append("keep")
+        self.usage.append(usage)
+
+
 class RelayTest(unittest.TestCase):
     """A relay between a scripted answer and a journal."""
 
@@ -113,10 +161,12 @@ class RelayTest(unittest.TestCase):
         self.journal = Journal()
         self.clock = FakeClock(now_s=50.0)
         self.facts = Facts("req_1", deployment="mini")
-        self.evidence = Evidence(300, 20, Reach.UNKNOWN)
+        self.evidence = Evidence(300, 20)
+        self.exit = Exit.ROUTED
+        self.keeper: Keeper | None = None
 
-    def relay(self, *steps: Step, streams: bool = True, wants_usage: bool = False) -> Relay:
-        """A relay for a request that started now."""
+    def relay(self, *steps: Step, streams: bool = True, may_climb: bool = False, **fields: Any) -> Relay:
+        """A relay for a request that started now; `fields` are those of its body."""
         self.context = RequestContext(
             principal=Principal("k", "acme", Account("acme", "k", (1, 2, 3)), None),
             raw=b"",
@@ -128,19 +178,50 @@ class RelayTest(unittest.TestCase):
             streams=streams,
         )
         settlement = Settlement(cast("Ledger", self.journal), self.clock, self.context)
-        settlement.hold(Reservation(1, 10**9, "req_1"), self.evidence, PRICE)
-        return Relay(self.context, ScriptedAnswer(*steps), self.evidence, settlement, self.clock, wants_usage)
+        purpose = Purpose("req_1", 1, "mini", "mini", "1")
+        drive(settlement.cover(purpose, 10**9, self.evidence, PRICE))
+        self.request = parse_chat(json.dumps(chat(stream=streams, **fields)).encode(), Options())
+        return Relay(
+            self.context,
+            self.request,
+            ScriptedAnswer(*steps),
+            self.evidence,
+            settlement,
+            self.clock,
+            exit=self.exit,
+            may_climb=may_climb,
+            keeper=self.keeper,
+        )
 
-    def stream(self, *steps: Step, wants_usage: bool = False) -> Answer:
+    def stream(self, *steps: Step, wants_usage: bool = False, may_climb: bool = False) -> Answer:
         """Relay a stream."""
-        return drive(self.relay(*steps, wants_usage=wants_usage).stream())
+        fields: dict[str, Any] = {"stream_options": {"include_usage": True}} if wants_usage else {}
+        self.last = self.relay(*steps, may_climb=may_climb, **fields)
+        return drive(self.last.stream())
 
     def raises(self, story: Awaitable[Answer], kind: type[BaseException]) -> BaseException:
-        """What a story raises; it must not have begun to stream."""
+        """What a story raises; no event must have reached the client."""
         with self.assertRaises(kind) as raised:
             drive(cast("Any", story))
-        self.assertEqual(self.journal.received, b"")
+        self.assertNotIn(b"data:", self.journal.received)
         return raised.exception
+
+    def fails(self, story: Awaitable[Answer], code: str = "upstream_error") -> AttemptFailed:
+        """How a story gives up, so that another call may answer; nothing was settled."""
+        failed = self.raises(story, AttemptFailed)
+        assert isinstance(failed, AttemptFailed)
+        self.assertEqual(failed.verdict.error.code, code)
+        self.assertTrue(failed.verdict.elsewhere)
+        self.assertNotIn("CANARY", str(failed.verdict.error))
+        self.assertNotIn("settle", self.journal.entries)
+        return failed
+
+    def refused(self, story: Awaitable[Answer]) -> AnswerRefused:
+        """How a story gives an answer up for a better one; nothing was settled."""
+        refused = self.raises(story, AnswerRefused)
+        assert isinstance(refused, AnswerRefused)
+        self.assertEqual((self.journal.entries, self.facts.hops), ([], [f"mini={refused.reason}"]))
+        return refused
 
     def last_event(self) -> dict[str, Any]:
         """The last event that the client got."""
@@ -150,37 +231,110 @@ class RelayTest(unittest.TestCase):
 
     def test_a_whole_answer_is_settled_before_it_is_returned(self) -> None:
         """Its bytes are the upstream's own."""
-        message = {"role": "assistant", "content": "hello", "refusal": None}
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
-        head = {"id": "c", "object": "chat.completion", "created": 1, "model": "m"}
-        raw = json.dumps(head | {"choices": [choice], "usage": usage(9, 2)}).encode()
+        raw = whole("hello", usage=usage(9, 2))
         answer = drive(self.relay(raw, streams=False).whole())
         self.assertEqual((answer.body, answer.cut), (raw, False))
         self.assertEqual((self.journal.entries, self.journal.cost), (["settle"], 17_000))
         self.assertEqual((self.facts.hops, self.evidence.output_bytes), (["mini=ok"], 5))
 
-    def test_a_whole_answer_that_is_none_is_a_bad_gateway(self) -> None:
+    def test_an_answer_without_usage_is_given_what_it_was_settled_at(self) -> None:
+        """A client can see what it paid for."""
+        answer = drive(self.relay(whole("hello"), streams=False).whole())
+        self.assertEqual(json.loads(answer.body or b"")["usage"]["completion_tokens"], 5)
+        self.assertEqual(self.journal.cost, 300_000 + 5 * 4_000)
+
+    def test_the_request_ends_as_its_dispatcher_says(self) -> None:
+        """Routed, retried, failed over or escalated."""
+        for exit_ in (Exit.FAILED_OVER, Exit.ESCALATED):
+            for streams in (False, True):
+                self.setUp()
+                self.exit = exit_
+                if streams:
+                    self.stream(HELLO, FINISH, DONE)
+                else:
+                    drive(self.relay(whole("hello"), streams=False).whole())
+                assert self.journal.row is not None
+                self.assertEqual((self.facts.exit, self.journal.row.exit), (exit_, exit_))
+
+    def test_a_whole_answer_that_is_none_may_be_given_by_another(self) -> None:
         """Junk, an error object, or a cut; it may all have been billed."""
         cut = ProviderError(ProviderErrorKind.MALFORMED, "cut", sent=True, first_byte_seen=True, status=200)
         for step in (b"<html>", b"{}", b'{"error": {"message": "CANARY"}}', cut):
             with self.subTest(str(step)):
                 self.setUp()
-                error = self.raises(self.relay(step, streams=False).whole(), UpstreamError)
-                self.assertNotIn("CANARY", str(error))
+                failed = self.fails(self.relay(step, streams=False).whole())
+                self.assertTrue(failed.verdict.sick)
                 self.assertIs(self.evidence.reach, Reach.PRODUCED)
                 self.assertEqual(self.facts.hops, ["mini=malformed"])
 
     def test_usage_beside_an_error_object_is_known(self) -> None:
         """It is what the upstream bills for the failure."""
         raw = json.dumps({"error": {"message": "x"}, "usage": usage(9, 2)}).encode()
-        self.raises(self.relay(raw, streams=False).whole(), UpstreamError)
+        self.fails(self.relay(raw, streams=False).whole())
         self.assertEqual(self.evidence.usage, Usage(9, completion_tokens=2))
 
     def test_a_clock_that_fires_in_a_whole_answer_leaves_it_unknown(self) -> None:
         """The upstream goes on without us."""
         late = ProviderError(ProviderErrorKind.TIMEOUT, "idle", sent=True, first_byte_seen=True, clock="idle")
-        self.raises(self.relay(late, streams=False).whole(), UpstreamTimeout)
+        self.fails(self.relay(late, streams=False).whole(), "upstream_timeout")
         self.assertIs(self.evidence.reach, Reach.UNKNOWN)
+
+    def test_an_answer_that_a_validator_refuses_is_given_up(self) -> None:
+        """If something stronger may answer: nothing was settled, and what it cost is known."""
+        schema = {"type": "object", "required": ["a"]}
+        wants_schema = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+        table: list[tuple[str, dict[str, Any], Refusal]] = [
+            ("", {}, Refusal.EMPTY),
+            (" \n", {}, Refusal.EMPTY),
+            ("no", {"response_format": {"type": "json_object"}}, Refusal.NOT_JSON),
+            ("{", {"response_format": wants_schema}, Refusal.NOT_JSON),
+            ("{}", {"response_format": wants_schema}, Refusal.SCHEMA),
+        ]
+        for text, fields, reason in table:
+            with self.subTest(text):
+                self.setUp()
+                raw = whole(text, usage=usage(9, 2))
+                refused = self.refused(self.relay(raw, streams=False, may_climb=True, **fields).whole())
+                self.assertIs(refused.reason, reason)
+                self.assertEqual(
+                    (self.evidence.reach, self.evidence.usage), (Reach.PRODUCED, Usage(9, completion_tokens=2))
+                )
+
+    def test_a_refused_answer_can_be_given_after_all(self) -> None:
+        """Nothing better came: it is settled once, and delivered as it is."""
+        raw = whole("", usage=usage(9, 2))
+        refused = self.refused(self.relay(raw, streams=False, may_climb=True).whole())
+        answer = drive(cast("Any", refused.deliver()))
+        self.assertEqual((answer.body, self.journal.entries, self.journal.cost), (raw, ["settle"], 17_000))
+        self.assertEqual(self.facts.exit, "routed")
+
+    def test_without_anything_stronger_nothing_is_refused(self) -> None:
+        """The client gets what there is."""
+        table: list[dict[str, Any]] = [{}, {"response_format": {"type": "json_object"}}]
+        for fields in table:
+            self.setUp()
+            answer = drive(self.relay(whole("", usage=usage(9, 0)), streams=False, **fields).whole())
+            self.assertEqual((answer.cut, self.facts.hops), (False, ["mini=ok"]))
+
+    def test_an_answer_that_is_good_enough_is_not_given_up(self) -> None:
+        """Whatever could still be asked."""
+        wants: dict[str, Any] = {"response_format": {"type": "json_object"}}
+        answer = drive(self.relay(whole('{"a": 1}'), streams=False, may_climb=True, **wants).whole())
+        self.assertIsNotNone(answer.body)
+        self.assertEqual(self.facts.hops, ["mini=ok"])
+
+    def test_whoever_keeps_answers_is_told_of_a_whole_one(self) -> None:
+        """With its bytes as they leave, once it is settled."""
+        self.keeper = kept = Kept(self.journal)
+        answer = drive(self.relay(whole("hello"), streams=False).whole())
+        self.assertEqual(kept.whole, [(answer.body, {"content": "hello"})])
+        self.assertEqual(self.journal.entries, ["settle", "keep"])
+        self.setUp()
+        self.keeper = kept = Kept(self.journal)
+        refused = self.refused(self.relay(whole(""), streams=False, may_climb=True).whole())
+        self.assertEqual(kept.whole, [])
+        drive(cast("Any", refused.deliver()))
+        self.assertEqual(len(kept.whole), 1)
 
     # --- streams ---
 
@@ -212,6 +366,58 @@ class RelayTest(unittest.TestCase):
         self.stream(lambda: self.clock.advance(1), ROLE, lambda: self.clock.advance(2), FINISH, DONE)
         self.assertEqual(self.facts.upstream_s, 3)
 
+    def test_nothing_leaves_before_the_first_content(self) -> None:
+        """Roles, empty deltas and usage are held back, and then leave in order before the next event is read."""
+        seen: list[tuple[list[str], bytes]] = []
+
+        def look() -> None:
+            seen.append((list(self.journal.entries), self.journal.received))
+
+        self.stream(ROLE, chunk({"content": ""}), look, HELLO, look, WORLD, FINISH, DONE)
+        [before, after] = seen
+        self.assertEqual(before, ([], b""))
+        self.assertEqual(after[0], ["start", "send", "send", "send"])
+        self.assertEqual(after[1].count(b"data:"), 3)
+        self.assertTrue(after[1].endswith(b"data: " + HELLO + b"\n\n"))
+
+    def test_any_content_lets_a_stream_flow(self) -> None:
+        """Reasoning, a refusal, a call of a tool."""
+        call = {"index": 0, "id": "c1", "type": "function", "function": {"name": "f", "arguments": ""}}
+        seen: list[int] = []
+
+        def look() -> None:
+            seen.append(len(self.journal.entries))
+
+        for delta in ({"reasoning_content": "so"}, {"refusal": "no"}, {"tool_calls": [call]}):
+            with self.subTest(str(delta)):
+                self.setUp()
+                self.stream(ROLE, chunk(delta), look, FINISH, DONE)
+                self.assertEqual(seen.pop(), 3)
+
+    def test_what_is_held_back_has_a_bound(self) -> None:
+        """An upstream that never comes to the point fills no memory: its events flow, its failure is told in-band."""
+        note = chunk({"x_note": "n" * (LARGEST_HELD_BYTES // 4)})
+        seen: list[int] = []
+        steps: list[Step] = [ROLE]
+        for _ in range(5):
+            steps += [note, lambda: seen.append(len(self.journal.entries))]
+        answer = self.stream(*steps, None)
+        self.assertEqual(seen, [0, 0, 0, 6, 7])
+        self.assertEqual((answer.cut, self.last_event()["error"]["code"]), (True, "stream_truncated"))
+
+    def test_a_stream_says_in_its_head_what_is_true_so_far(self) -> None:
+        """Its exit and its route are known when it starts."""
+        told: list[Any] = []
+
+        class Looks(Journal):
+            async def start(looking) -> None:  # noqa: N805 - the test is `self`
+                told.append((self.facts.exit, list(self.facts.hops)))
+                await super().start()
+
+        self.journal, self.exit = Looks(), Exit.FAILED_OVER
+        self.stream(HELLO, FINISH, DONE)
+        self.assertEqual(told, [("failed_over", ["mini=ok"])])
+
     def test_what_came_is_known_before_it_is_sent(self) -> None:
         """A client that leaves just then is billed for it."""
         self.journal.troubles["send"] = ClientGone()
@@ -221,21 +427,37 @@ class RelayTest(unittest.TestCase):
         self.assertEqual((self.evidence.deltas, self.evidence.output_bytes), (1, 5))
         self.assertEqual(self.evidence.usage, Usage(9, completion_tokens=3))
 
-    def test_an_error_before_the_first_event_is_raised(self) -> None:
-        """Nothing has been promised yet."""
+    def test_what_fails_before_content_is_raised(self) -> None:
+        """So that another call may answer: nothing was settled, and no event has left."""
         silent = ProviderError(ProviderErrorKind.TIMEOUT, "late", sent=True, first_byte_seen=True, clock="ttft")
-        table: list[tuple[Step, type[GatewayError], Reach]] = [
-            (b"junk", UpstreamError, Reach.PRODUCED),
-            (b'{"error": {"message": "CANARY", "code": 500}}', UpstreamError, Reach.PRODUCED),
-            (None, UpstreamError, Reach.PRODUCED),
-            (DONE, UpstreamError, Reach.PRODUCED),
-            (silent, UpstreamTimeout, Reach.UNKNOWN),
+        cut = ProviderError(ProviderErrorKind.MALFORMED, "cut", sent=True, first_byte_seen=True, status=200)
+        table: list[tuple[Step, str, Reach]] = [
+            (b"junk", "upstream_error", Reach.PRODUCED),
+            (b'{"error": {"message": "CANARY", "code": 500}}', "upstream_error", Reach.PRODUCED),
+            (chunk({}, "error"), "upstream_error", Reach.PRODUCED),
+            (None, "upstream_error", Reach.PRODUCED),
+            (DONE, "upstream_error", Reach.PRODUCED),
+            (cut, "upstream_error", Reach.PRODUCED),
+            (silent, "upstream_timeout", Reach.UNKNOWN),
         ]
-        for step, kind, reach in table:
-            with self.subTest(str(step)):
-                self.setUp()
-                self.raises(self.relay(step).stream(), kind)
-                self.assertEqual((self.journal.entries, self.evidence.reach), ([], reach))
+        for step, code, reach in table:
+            for before, promised in (((), False), ((ROLE,), False), ((ROLE, chunk({"content": ""})), True)):
+                with self.subTest(str(step), before=len(before)):
+                    self.setUp()
+                    if promised:
+                        self.journal.promise()
+                    failed = self.fails(self.relay(*before, step).stream(), code)
+                    self.assertTrue(failed.verdict.sick)
+                    self.assertEqual((self.journal.entries, self.evidence.reach), ([], reach))
+                    self.assertEqual(self.facts.hops, [f"mini={failed.verdict.outcome}"])
+                    self.assertEqual(self.evidence.broken_off, True)
+
+    def test_a_stream_answers_after_its_head_has_gone_out(self) -> None:
+        """The head could be held back no longer; the client sees a comment, then the answer alone."""
+        self.journal.promise()
+        self.stream(ROLE, HELLO, FINISH, DONE)
+        expected = b"".join(b"data: " + payload + b"\n\n" for payload in (ROLE, HELLO, FINISH, DONE))
+        self.assertEqual(self.journal.received, comment("ping") + expected)
 
     def test_a_stream_that_breaks_is_settled_and_says_so(self) -> None:
         """Its last event is an error, and there is no end mark."""
@@ -254,7 +476,7 @@ class RelayTest(unittest.TestCase):
             with self.subTest(str(step)):
                 self.setUp()
                 answer = self.stream(ROLE, HELLO, step)
-                self.assertTrue(answer.cut)
+                self.assertEqual((answer.cut, self.last.broke in ("malformed", "timeout")), (True, True))
                 self.assertEqual(self.journal.entries, ["start", "send", "send", "settle", "send"])
                 self.assertEqual(self.last_event()["error"]["code"], code)
                 self.assertEqual(set(self.last_event()["error"]), {"message", "type", "code", "param"})
@@ -262,11 +484,58 @@ class RelayTest(unittest.TestCase):
                 self.assertNotIn(b"CANARY", self.journal.received)
                 self.assertEqual((self.journal.cost, self.facts.exit), (300_000 + 6 * 4_000, "failed"))
 
+    def test_the_clients_own_clock_breaks_no_deployment(self) -> None:
+        """The stream is cut in-band, and the upstream is not to blame."""
+        late = ProviderError(
+            ProviderErrorKind.TIMEOUT, "x", sent=True, first_byte_seen=True, status=200, clock="client"
+        )
+        answer = self.stream(ROLE, HELLO, late)
+        self.assertEqual((answer.cut, self.last.broke), (True, None))
+
     def test_silence_after_a_role_is_an_unknown_outcome(self) -> None:
-        """Nothing that costs was seen, and the upstream goes on."""
+        """Nothing that costs was seen, and the upstream goes on: another may answer."""
         late = ProviderError(ProviderErrorKind.TIMEOUT, "x", sent=True, first_byte_seen=True, status=200, clock="idle")
-        self.assertTrue(self.stream(ROLE, late).cut)
-        self.assertEqual(self.journal.entries, ["start", "send", "unresolved", "send"])
+        self.fails(self.relay(ROLE, late).stream(), "upstream_timeout")
+        self.assertEqual((self.journal.entries, self.evidence.reach), ([], Reach.UNKNOWN))
+
+    def test_a_stream_without_content_is_delivered_at_its_end(self) -> None:
+        """It is an answer, if nothing stronger may give another."""
+        answer = self.stream(ROLE, FINISH, USAGE, DONE)
+        self.assertFalse(answer.cut)
+        self.assertEqual(self.journal.entries, ["start", "send", "send", "settle", "finish"])
+        expected = b"".join(b"data: " + payload + b"\n\n" for payload in (ROLE, FINISH, DONE))
+        self.assertEqual(self.journal.received, expected)
+
+    def test_an_empty_stream_is_given_up_for_something_stronger(self) -> None:
+        """And can be given after all, settled once."""
+        refused = self.refused(self.relay(ROLE, FINISH, USAGE, DONE, may_climb=True).stream())
+        self.assertIs(refused.reason, Refusal.EMPTY)
+        answer = drive(cast("Any", refused.deliver()))
+        self.assertEqual((answer.cut, self.journal.cost), (False, 17_000))
+        self.assertEqual(self.journal.entries, ["start", "send", "send", "settle", "finish"])
+        self.assertEqual(self.facts.exit, "routed")
+
+    def test_a_stream_that_flows_is_not_given_up(self) -> None:
+        """Not for its format either: the client has seen it."""
+        wants: dict[str, Any] = {"response_format": {"type": "json_object"}}
+        answer = drive(self.relay(HELLO, FINISH, DONE, may_climb=True, **wants).stream())
+        self.assertEqual((answer.cut, self.facts.hops), (False, ["mini=ok"]))
+
+    def test_whoever_keeps_answers_sees_a_stream_as_it_leaves(self) -> None:
+        """Every payload, and the usage once it has ended well."""
+        self.keeper = kept = Kept(self.journal)
+        self.stream(ROLE, HELLO, FINISH, USAGE, DONE)
+        self.assertEqual((kept.seen, kept.usage), ([ROLE, HELLO, FINISH], [Usage(9, completion_tokens=2)]))
+        self.assertEqual(self.journal.entries[-3:], ["settle", "keep", "finish"])
+
+    def test_a_stream_that_is_cut_is_not_kept(self) -> None:
+        """However it was cut."""
+        over = chunk({"content": "x"}, usage=usage(9, 21))
+        for step in (b"{", None, Draining(), over):
+            self.setUp()
+            self.keeper = kept = Kept(self.journal)
+            self.assertTrue(self.stream(ROLE, HELLO, step).cut)
+            self.assertEqual((kept.seen[:2], kept.usage), ([ROLE, HELLO], []))
 
     def test_the_end_of_a_finished_stream_may_be_anything(self) -> None:
         """No mark, two marks, silence, a reset, more after the mark: the answer was whole."""
@@ -296,6 +565,20 @@ class RelayTest(unittest.TestCase):
         self.setUp()
         self.assertFalse(self.stream(ROLE, *[HELLO] * 40, FINISH, DONE).cut)
 
+    def test_passing_the_cap_is_no_sickness(self) -> None:
+        """Nor is the end of the process: the deployment is not to blame."""
+        over = chunk({"content": "x"}, usage=usage(9, 21))
+        for step in (over, Draining()):
+            self.setUp()
+            self.assertTrue(self.stream(ROLE, HELLO, step).cut)
+            self.assertIsNone(self.last.broke)
+
+    def test_an_answer_passed_its_cap_before_any_content(self) -> None:
+        """Running usage says so: another may answer, and what it says is what it bills."""
+        over = chunk({"role": "assistant", "content": ""}, usage=usage(9, 21))
+        self.fails(self.relay(over, HELLO, FINISH, DONE).stream())
+        self.assertEqual(self.evidence.usage, Usage(9, completion_tokens=21))
+
     def test_a_finished_answer_is_not_cut_for_what_it_cost(self) -> None:
         """There is nothing left to stop; the overage is booked."""
         answer = self.stream(ROLE, HELLO, FINISH, chunk(choices=[], usage=usage(9, 500)), DONE)
@@ -303,11 +586,13 @@ class RelayTest(unittest.TestCase):
         self.assertEqual(self.journal.cost, 9_000 + 500 * 4_000)
 
     def test_draining_ends_a_stream_in_band(self) -> None:
-        """Before its first event it is raised."""
+        """Before its first content it is raised."""
         self.assertTrue(self.stream(ROLE, HELLO, Draining()).cut)
         self.assertEqual(self.last_event()["error"]["code"], "draining")
-        self.setUp()
-        self.raises(self.relay(Draining()).stream(), Draining)
+        for before in ((), (ROLE,)):
+            self.setUp()
+            self.raises(self.relay(*before, Draining()).stream(), Draining)
+            self.assertEqual(self.journal.entries, [])
 
     def test_a_client_that_leaves_after_the_settlement_changes_nothing(self) -> None:
         """The money was booked before the last byte."""

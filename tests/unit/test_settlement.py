@@ -8,17 +8,23 @@ from typing import Any
 
 from gateway.config import load
 from gateway.engines.sim import SimCaller
+from gateway.errors import BudgetExceeded, BudgetReserved
 from gateway.evidence import Evidence, Reach, assess
-from gateway.ledger import Purpose, Reservation
+from gateway.ledger import AlreadyResolved, Purpose
 from gateway.migrations import MAX_NANOUSD
 from gateway.rows import Exit
 from gateway.settlement import Ending, Settlement
 from llmkit.prices import Price, PriceEntry
 from llmkit.types import Usage
+from tests.support.twins import SharesOneHold
 from tests.support.world import CONFIG, USD, SimWorld, settle_story
 
 PRICE = PriceEntry(0, Price.parse({"input": 1, "cached_input": "0.1", "output": 4}), "1")
+DEARER = PriceEntry(0, Price.parse({"input": 2, "output": 8}), "2")
 PROMPT_BOUND, OUTPUT_BOUND = 300, 50
+FIVE = Usage(prompt_tokens=10, completion_tokens=5)
+"""30,000 nano-dollars at PRICE, twice that at DEARER."""
+FAILED, ROUTED = Ending(Exit.FAILED, 503, "all_providers_failed"), Ending(Exit.ROUTED, 200)
 
 
 def evidence(**known: Any) -> Evidence:
@@ -84,30 +90,56 @@ class AssessTest(unittest.TestCase):
         self.assertEqual((charge.cost_nanousd, charge.estimated), (0, False))
 
 
-class CloseTest(unittest.TestCase):
-    """The hold and the row, over a simulated ledger."""
+class SettlementCase(unittest.TestCase):
+    """Settlements over a simulated ledger."""
 
     def setUp(self) -> None:
         folder = self.enterContext(tempfile.TemporaryDirectory())
         self.world = self.enterContext(contextlib.closing(SimWorld(Path(folder), config=load(CONFIG, {}))))
         self.raw_key = self.world.key(USD)
 
-    def settlement(self, *, stream: bool = True) -> Settlement:
+    def settlement(
+        self, *, stream: bool = True, kind: type[Settlement] = Settlement, limit_nanousd: int | None = None
+    ) -> Settlement:
         """The settlement of a new request that has no hold yet."""
         world = self.world
+        if limit_nanousd is not None:
+            self.raw_key = world.key(limit_nanousd)
         context = world.gateway.context(world.gateway.authenticate(self.raw_key), b"", SimCaller(world.scheduler))
         context.streams = stream
-        return Settlement(world.ledger, world.clock, context)
+        return kind(world.ledger, world.clock, context)
 
-    def hold(self, settlement: Settlement, amount_nanousd: int = 500_000, **known: Any) -> Evidence:
-        """Book a hold for it."""
+    def cover(
+        self,
+        settlement: Settlement,
+        amount_nanousd: int = 500_000,
+        *,
+        deployment: str = "mini",
+        price: PriceEntry = PRICE,
+        former: str = "unknown",
+        **known: Any,
+    ) -> Evidence:
+        """Put money behind its next call, of which this will be known."""
         facts = settlement.context.facts
-        purpose = Purpose(facts.request_id, 1, "mini", "mini", "1")
-        story = self.world.ledger.reserve(settlement.context.principal.account, amount_nanousd, purpose)
-        reservation: Reservation = settle_story(story)
-        seen = evidence(**known)
-        settlement.hold(reservation, seen, PRICE)
+        facts.attempts += 1
+        purpose = Purpose(facts.request_id, facts.attempts, "mini", deployment, price.version)
+        seen = evidence()
+        settle_story(settlement.cover(purpose, amount_nanousd, seen, price, former=former))
+        for name, value in known.items():
+            setattr(seen, name, value)
         return seen
+
+    def money(self) -> tuple[int, int, int]:
+        """What the key has spent, held and unresolved."""
+        level = self.world.key_level(self.raw_key)
+        return level.spent_nanousd, level.held_nanousd, level.unresolved_nanousd
+
+    def holds(self) -> list[tuple[Any, ...]]:
+        """State, amount, attempt and deployment of every hold, oldest first."""
+        settle_story(self.world.store.flush())
+        return settle_story(
+            self.world.store.read("SELECT state, amount_nanousd, attempt, deployment FROM holds ORDER BY id")
+        )
 
     def end(self, settlement: Settlement, ending: Ending) -> dict[str, Any]:
         """Close it, twice, and return the one row."""
@@ -119,6 +151,16 @@ class CloseTest(unittest.TestCase):
         self.assertEqual(self.world.key_level(self.raw_key).held_nanousd, 0)
         self.assertEqual((row["exit"], row["status"]), (ending.exit, ending.status))
         return row
+
+    def another_world(self) -> None:
+        """Begin again with an empty book."""
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        self.world = self.enterContext(contextlib.closing(SimWorld(Path(folder), config=load(CONFIG, {}))))
+        self.raw_key = self.world.key(USD)
+
+
+class CloseTest(SettlementCase):
+    """How the hold and the row end."""
 
     def test_a_refused_request_has_a_row_and_costs_nothing(self) -> None:
         """There was no hold."""
@@ -145,12 +187,10 @@ class CloseTest(unittest.TestCase):
             ({"reach": Reach.PRODUCED, "usage": usage}, Ending(Exit.ROUTED, 200), "settled", 30_000),
         ]
         for known, ending, state, cost in table:
-            with self.subTest(known=known, exit=ending.exit), tempfile.TemporaryDirectory() as folder:
-                self.world = SimWorld(Path(folder), config=load(CONFIG, {}))
-                self.addCleanup(self.world.close)
-                self.raw_key = self.world.key(USD)
+            with self.subTest(known=known, exit=ending.exit):
+                self.another_world()
                 settlement = self.settlement()
-                self.hold(settlement, **known)
+                self.cover(settlement, **known)
                 row = self.end(settlement, ending)
                 level = self.world.key_level(self.raw_key)
                 self.assertEqual(row["state"], state)
@@ -163,11 +203,11 @@ class CloseTest(unittest.TestCase):
     def test_what_lies_above_the_hold_is_overage(self) -> None:
         """Booked whole, and told to whoever watches deployments."""
         settlement = self.settlement()
-        self.hold(settlement, 20_000, reach=Reach.PRODUCED, usage=Usage(prompt_tokens=10, completion_tokens=5))
-        self.assertEqual(settlement.overage_nanousd, 0)
+        self.cover(settlement, 20_000, reach=Reach.PRODUCED, usage=FIVE)
+        self.assertEqual(settlement.overbilled, set())
         row = self.end(settlement, Ending(Exit.ROUTED, 200))
         self.assertEqual(
-            (row["cost_nanousd"], row["overage_nanousd"], settlement.overage_nanousd), (30_000, 10_000, 10_000)
+            (row["cost_nanousd"], row["overage_nanousd"], settlement.overbilled), (30_000, 10_000, {"mini"})
         )
         self.assertEqual(self.world.key_level(self.raw_key).overage_nanousd, 10_000)
 
@@ -176,7 +216,7 @@ class CloseTest(unittest.TestCase):
         settlement = self.settlement()
         settlement.context.tags, settlement.context.ttft_ms = ("a", "b"), 3
         usage = Usage(10, 4, 1, 5, 2)
-        self.hold(settlement, reach=Reach.PRODUCED, usage=usage)
+        self.cover(settlement, reach=Reach.PRODUCED, usage=usage)
         self.world.clock.advance(1.5)
         row = self.end(settlement, Ending(Exit.ROUTED, 200))
         names = ("prompt_tokens", "cached_tokens", "cache_write_tokens", "completion_tokens", "reasoning_tokens")
@@ -184,3 +224,188 @@ class CloseTest(unittest.TestCase):
         self.assertEqual((row["price_version"], row["tags"], row["ttft_ms"], row["duration_ms"]), ("1", "a,b", 3, 1500))
         self.assertEqual(row["ended_ms"] - row["started_ms"], 1500)
         self.assertIs(row["stream"], True)
+
+
+class CoverTest(SettlementCase):
+    """cover(): what becomes of one call's hold when the next call needs one."""
+
+    def test_the_first_call_reserves(self) -> None:
+        """Its whole bound, for the call that it names."""
+        settlement = self.settlement()
+        self.cover(settlement, 500_000)
+        self.assertEqual((self.money(), self.holds()), ((0, 500_000, 0), [("open", 500_000, 1, "mini")]))
+        self.end(settlement, FAILED)
+
+    def test_how_far_a_call_got_decides_what_the_next_one_finds(self) -> None:
+        """One row per reach: the hold is carried, or it is resolved and another one is booked."""
+        seen = {"reach": Reach.PRODUCED, "output_bytes": 8, "deltas": 2}
+        table: list[tuple[dict[str, Any], tuple[int, int, int], list[str]]] = [
+            ({"reach": Reach.NOT_SENT}, (0, 500_000, 0), ["open"]),
+            ({"reach": Reach.UNBILLED}, (0, 500_000, 0), ["open"]),
+            ({"reach": Reach.UNBILLED, "usage": FIVE}, (30_000, 500_000, 0), ["settled", "open"]),
+            ({"reach": Reach.UNKNOWN}, (0, 500_000, 500_000), ["unresolved", "open"]),
+            ({"reach": Reach.UNKNOWN, "usage": FIVE}, (30_000, 500_000, 0), ["settled", "open"]),
+            ({"reach": Reach.PRODUCED, "usage": FIVE}, (30_000, 500_000, 0), ["settled", "open"]),
+            (seen, (332_000, 500_000, 0), ["settled", "open"]),
+        ]
+        for known, money, states in table:
+            with self.subTest(known):
+                self.another_world()
+                settlement = self.settlement()
+                self.cover(settlement, **known)
+                self.cover(settlement, deployment="other", reach=Reach.UNBILLED)
+                self.assertEqual((self.money(), [state for state, *_ in self.holds()]), (money, states))
+                self.assertEqual(self.holds()[-1], ("open", 500_000, 2, "other"))
+                self.assertTrue(self.world.verify().ok)
+                row = self.end(settlement, FAILED)
+                self.assertEqual(row["state"], "void" if states == ["open"] else states[0])
+                self.assertEqual((row["cost_nanousd"], row["attempts"]), (money[0], 2))
+
+    def test_a_carried_hold_is_raised_if_the_next_call_can_cost_more(self) -> None:
+        """And never lowered: it is one hold still."""
+        settlement = self.settlement()
+        self.cover(settlement, 500_000, reach=Reach.UNBILLED)
+        self.cover(settlement, 700_000, deployment="dear", reach=Reach.UNBILLED)
+        self.assertEqual((self.money(), self.holds()), ((0, 700_000, 0), [("open", 700_000, 2, "dear")]))
+        self.cover(settlement, 100_000, deployment="mini", reach=Reach.PRODUCED, usage=FIVE)
+        self.assertEqual((self.money(), self.holds()), ((0, 700_000, 0), [("open", 700_000, 3, "mini")]))
+        self.assertEqual(self.end(settlement, ROUTED)["cost_nanousd"], 30_000)
+
+    def test_why_a_call_is_unresolved_is_kept(self) -> None:
+        """In the word of its verdict."""
+        settlement = self.settlement()
+        self.cover(settlement, reach=Reach.UNKNOWN)
+        self.cover(settlement, former="timeout", reach=Reach.UNBILLED)
+        [hold, _] = settle_story(self.world.store.read("SELECT state, unresolved_why FROM holds ORDER BY id"))
+        self.assertEqual(hold, ("unresolved", "timeout"))
+        self.end(settlement, FAILED)
+
+    def test_the_row_sums_what_all_calls_cost(self) -> None:
+        """Tokens by class and money, each call at its own price; an estimate of one makes the row one."""
+        settlement = self.settlement()
+        self.cover(settlement, reach=Reach.PRODUCED, usage=Usage(10, 4, 1, 5, 2), price=PRICE)
+        self.cover(settlement, reach=Reach.UNBILLED)
+        self.cover(settlement, reach=Reach.PRODUCED, usage=Usage(20, 0, 0, 7, 1), price=DEARER)
+        row = self.end(settlement, ROUTED)
+        names = ("prompt_tokens", "cached_tokens", "cache_write_tokens", "completion_tokens", "reasoning_tokens")
+        self.assertEqual(tuple(row[name] for name in names), (30, 4, 1, 12, 3))
+        first = PRICE.price.cost_nanousd(Usage(10, 4, 1, 5, 2))
+        self.assertEqual((row["cost_nanousd"], settlement.context.facts.cost_nanousd), (first + 96_000,) * 2)
+        self.assertEqual((row["state"], row["estimated"], row["price_version"]), ("settled", False, "2"))
+        self.another_world()
+        settlement = self.settlement()
+        self.cover(settlement, reach=Reach.PRODUCED, output_bytes=8)
+        self.cover(settlement, reach=Reach.PRODUCED, usage=FIVE)
+        row = self.end(settlement, ROUTED)
+        self.assertEqual((row["estimated"], row["completion_tokens"]), (True, 8 + 5))
+
+    def test_a_row_is_unresolved_if_any_part_of_it_is(self) -> None:
+        """The first call or the last; what is known to have been spent is told beside it."""
+        silent: dict[str, Any] = {"reach": Reach.UNKNOWN}
+        paid: dict[str, Any] = {"reach": Reach.PRODUCED, "usage": FIVE}
+        for first, last in ((silent, paid), (paid, silent)):
+            with self.subTest(first):
+                self.another_world()
+                settlement = self.settlement()
+                self.cover(settlement, **first)
+                self.cover(settlement, **last)
+                row = self.end(settlement, FAILED)
+                self.assertEqual(
+                    (row["state"], row["cost_nanousd"], self.money()), ("unresolved", 30_000, (30_000, 0, 500_000))
+                )
+                self.assertEqual(settlement.context.facts.cost_nanousd, 30_000)
+
+    def test_what_one_call_was_settled_at_is_known_by_its_sheet(self) -> None:
+        """Once it is settled; none of another call's."""
+        settlement = self.settlement()
+        first = self.cover(settlement, reach=Reach.PRODUCED, usage=FIVE)
+        self.assertIsNone(settlement.charge_of(first))
+        second = self.cover(settlement, reach=Reach.PRODUCED, usage=Usage(1, completion_tokens=1), price=DEARER)
+        self.end(settlement, ROUTED)
+        costs = [charge.cost_nanousd for sheet in (first, second) if (charge := settlement.charge_of(sheet))]
+        self.assertEqual(costs, [30_000, 10_000])
+        self.assertIsNone(settlement.charge_of(evidence()))
+
+    def test_who_billed_more_than_its_hold_is_named(self) -> None:
+        """And nobody else of the same request, whether it was called before or after."""
+        over: dict[str, Any] = {"amount_nanousd": 20_000, "reach": Reach.PRODUCED, "usage": FIVE}
+        within: dict[str, Any] = {"reach": Reach.PRODUCED, "usage": FIVE}
+        for first, last, named in ((over, within, {"a"}), (within, over, {"b"}), (over, over, {"a", "b"})):
+            with self.subTest(named):
+                self.another_world()
+                settlement = self.settlement()
+                self.cover(settlement, deployment="a", **first)
+                self.cover(settlement, deployment="b", **last)
+                row = self.end(settlement, ROUTED)
+                self.assertEqual((settlement.overbilled, row["overage_nanousd"]), (named, 10_000 * len(named)))
+
+    def test_a_hold_that_was_carried_is_judged_by_the_call_that_has_it(self) -> None:
+        """Its deployment, its price."""
+        settlement = self.settlement()
+        self.cover(settlement, 50_000, deployment="a", reach=Reach.UNBILLED)
+        self.cover(settlement, 50_000, deployment="b", price=DEARER, reach=Reach.PRODUCED, usage=FIVE)
+        row = self.end(settlement, ROUTED)
+        self.assertEqual((settlement.overbilled, row["cost_nanousd"], row["price_version"]), ({"b"}, 60_000, "2"))
+
+    def test_a_refused_next_hold_leaves_the_former_one_to_the_end(self) -> None:
+        """Unresolved, settled or void as if nobody had asked; once."""
+        for known, refusal, state, money in (
+            ({"reach": Reach.UNKNOWN}, BudgetExceeded, "unresolved", (0, 0, 500_000)),
+            ({"reach": Reach.PRODUCED, "output_bytes": 8}, BudgetExceeded, "settled", (332_000, 0, 0)),
+            ({"reach": Reach.UNBILLED}, BudgetReserved, "void", (0, 0, 0)),
+        ):
+            with self.subTest(known):
+                self.another_world()
+                settlement = self.settlement(limit_nanousd=600_000)
+                self.cover(settlement, **known)
+                settlement.context.facts.attempts = 0
+                with self.assertRaises(refusal):
+                    self.cover(settlement, 700_000, deployment="dear")
+                self.assertEqual((self.money(), self.holds()), ((0, 500_000, 0), [("open", 500_000, 1, "mini")]))
+                row = self.end(settlement, FAILED)
+                self.assertEqual((row["state"], row["cost_nanousd"], self.money()), (state, money[0], money))
+                self.assertEqual(row["completion_tokens"], 8 if state == "settled" else 0)
+
+    def test_others_holds_in_the_way_are_told_as_such(self) -> None:
+        """The next hold could be had later; the former one is untouched."""
+        settlement = self.settlement(limit_nanousd=1_200_000)
+        other = self.settlement()
+        self.cover(other, 500_000)
+        self.cover(settlement, 500_000, reach=Reach.PRODUCED, usage=FIVE)
+        with self.assertRaises(BudgetReserved):
+            self.cover(settlement, 900_000)
+        self.assertEqual(self.money(), (0, 1_000_000, 0))
+        settle_story(settlement.close(ROUTED))
+        settle_story(other.close(FAILED))
+        self.assertEqual(self.money(), (30_000, 0, 0))
+        self.assertTrue(self.world.verify().ok)
+
+    def test_a_hold_that_an_operator_ended_meanwhile_serves_no_other_call(self) -> None:
+        """Nor carried: no call goes out without money behind it, and the request ends with what was decided."""
+        for next_bound in (500_000, 600_000):
+            self.another_world()
+            settlement = self.settlement()
+            self.cover(settlement, 500_000, reach=Reach.UNBILLED)
+            [(hold,)] = settle_story(self.world.store.read("SELECT id FROM holds"))
+            settle_story(self.world.ledger.resolve_by_admin(hold, 7))
+            with self.assertRaises(AlreadyResolved):
+                self.cover(settlement, next_bound)
+            row = self.end(settlement, FAILED)
+            self.assertEqual((row["state"], row["cost_nanousd"], self.money()), ("settled", 7, (7, 0, 0)))
+
+    def check_two_billed_calls(self, kind: type[Settlement]) -> None:
+        """Two calls that may both have been billed have money of their own, each up to its whole bound."""
+        first: dict[str, Any]
+        for first in ({"reach": Reach.UNKNOWN}, {"reach": Reach.PRODUCED, "output_bytes": OUTPUT_BOUND}):
+            self.another_world()
+            settlement = self.settlement(kind=kind)
+            self.cover(settlement, 500_000, **first)
+            self.cover(settlement, 500_000, reach=Reach.PRODUCED, output_bytes=OUTPUT_BOUND)
+            settle_story(settlement.close(ROUTED))
+            self.assertGreaterEqual(sum(self.money()), 2 * 500_000)
+
+    def test_a_retry_has_a_hold_of_its_own(self) -> None:
+        """Unless the last call is proven to be unbilled; a settlement that shares one hold is caught."""
+        self.check_two_billed_calls(Settlement)
+        with self.assertRaises(AssertionError):
+            self.check_two_billed_calls(SharesOneHold)

@@ -2,12 +2,13 @@
 
 import gc
 import json
+import math
 import select
 import socket
 import threading
 import unittest
 import weakref
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any
 
 from gateway.context import Caller
@@ -22,6 +23,7 @@ from gateway.errors import (
     InvalidRequest,
     ModelNotFound,
 )
+from gateway.fake_provider import FakeProvider
 from gateway.providers import ProviderAnswer, UpstreamCall
 from llmkit.types import Cancel
 from tests.support.world import CONFIG, RealWorld, chat, scripted
@@ -215,7 +217,8 @@ class StreamTest(unittest.TestCase):
 
     def test_closing_early_ends_the_request_as_for_a_client_that_left(self) -> None:
         """What was seen is billed; nothing is held when close() returns."""
-        world = self.world({"text": "a b c d"})
+        upstream = FakeProvider([{"text": "a b c d"}])
+        world = self.enterContext(RealWorld(providers={"up": upstream}))
         raw = world.key("1")
         stream = world.gateway.stream(raw, chat(max_tokens=50))
         for _ in range(3):
@@ -229,7 +232,7 @@ class StreamTest(unittest.TestCase):
         )
         self.assertGreaterEqual(row["completion_tokens"], 2)
         self.assertEqual(world.shown(raw)["held_nanousd"], 0)
-        [call] = world.gateway._dispatcher._providers["up"].calls  # type: ignore[attr-defined]
+        [call] = upstream.calls
         self.assertTrue(call.closed)
 
     def test_a_stream_that_was_never_begun_is_no_request(self) -> None:
@@ -347,3 +350,76 @@ class PauseTest(unittest.TestCase):
         cancel: Cancel = Left()
         with self.assertRaises(ClientGone):
             pause(PATIENCE_S, cancel)
+
+    def test_a_pulse_beats_while_a_wait_goes_on(self) -> None:
+        """Whenever it is due, and at once if it is overdue."""
+
+        class Beats:
+            due_s = 0.0
+            beats = 0
+
+            def beat(self) -> None:
+                self.beats += 1
+                self.due_s = 0.0 if self.beats < 3 else math.inf
+
+        pulse = Beats()
+        pause(0.001, pulse=pulse)
+        self.assertEqual(pulse.beats, 3)
+
+    def test_what_a_beat_raises_ends_the_wait(self) -> None:
+        """The client may have left, or the process may drain."""
+
+        class Leaves:
+            due_s = 0.0
+
+            def beat(self) -> None:
+                raise ClientGone
+
+        with self.assertRaises(ClientGone):
+            pause(PATIENCE_S, pulse=Leaves())
+
+    def test_no_wait_needs_no_pulse(self) -> None:
+        """Nor one that is never due."""
+
+        class Silent:
+            due_s = math.inf
+
+            def beat(self) -> None:
+                raise AssertionError("nothing was due")
+
+        pause(0, pulse=Silent())
+        pause(0.001, pulse=Silent())
+
+
+class CallerTest(unittest.TestCase):
+    """The clients of a library's user."""
+
+    def test_who_asked_for_a_whole_answer_is_not_streamed_to(self) -> None:
+        """That is a fault of the story."""
+        actions: tuple[Callable[[Caller], Any], ...] = (
+            lambda caller: caller.hold_head(1.0),
+            lambda caller: drive(caller.start()),
+            lambda caller: drive(caller.send(b"x")),
+            lambda caller: drive(caller.finish(b"x")),
+        )
+        for action in actions:
+
+            async def story(caller: Caller, action: Callable[[Caller], Any] = action) -> None:
+                action(caller)
+
+            with self.assertRaises(TypeError):
+                ThreadsEngine().run(story)
+
+    def test_who_pulls_has_no_head(self) -> None:
+        """It is promised nothing by holding it back, and nothing beats."""
+
+        async def story(caller: Caller) -> None:
+            caller.hold_head(0.0)
+            self.assertEqual((caller.started, caller.cancel, caller.pulse), (False, None, None))
+            await caller.pause(0)
+            self.assertFalse(caller.started)
+            await caller.start()
+            self.assertTrue(caller.started)
+            await caller.finish(b"data: x\n\n")
+
+        self.assertEqual(list(ThreadsEngine().iterate(story)), ["data: x\n\n"])

@@ -56,6 +56,13 @@ class EmptyTest(unittest.TestCase):
             with self.subTest(message):
                 self.assertIs(refusal(answer(message), None), Refusal.EMPTY)
 
+    def test_what_a_filter_took_away_is_not_asked_for_elsewhere(self) -> None:
+        """An answer that a content filter emptied or cut is the answer."""
+        for content in ("", None, '{"n": '):
+            filtered = answer(says(content))
+            filtered["choices"][0]["finish_reason"] = "content_filter"
+            self.assertIsNone(refusal(filtered, BY_SCHEMA))
+
     def test_every_choice_must_pass(self) -> None:
         """The first that does not says why."""
         self.assertIsNone(refusal(answer(says("a"), says("b")), None))

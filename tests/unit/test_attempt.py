@@ -4,33 +4,44 @@ import json
 import unittest
 from typing import Any
 
+from gateway.attempt import Attempt, Upstreams, default_cap, predicted_bytes
 from gateway.chat import ChatRequest, parse_chat
 from gateway.clock import FakeClock
 from gateway.config import Config, load
 from gateway.context import Caller, Facts, Options, Principal, RequestContext
-from gateway.dispatch import Attempt, Dispatcher, default_cap
 from gateway.drive import drive
-from gateway.errors import AllProvidersFailed, ClientGone, Draining, GatewayError, UpstreamTimeout
+from gateway.errors import ClientGone, Draining
 from gateway.evidence import Evidence, Reach
 from gateway.fake_provider import FakeProvider
 from gateway.ledger import Account
 from gateway.providers import ProviderAnswer, UpstreamCall
+from gateway.verdict import AttemptFailed, Verdict
 from llmkit.errors import ProviderError, ProviderErrorKind
 from llmkit.tokens import IMAGE_LOW_BOUND
-from llmkit.types import Cancel, Usage
+from llmkit.types import Cancel, Pulse, Usage
 from tests.support.world import CONFIG, chat
 from tracekit.trace import Tracer
 
 SMALL = CONFIG.replace("max_output_tokens = 16384", "max_output_tokens = 500\ncontext_window = 1000")
 
 
+def second(**keys: str) -> str:
+    """A deployment `other` like `mini`, but for `keys`, as TOML."""
+    settings = {"provider": '"up"', "model": '"gw-mini"', "price": "{ input = 1, output = 4 }"} | keys
+    return '\n[[deployments]]\nname = "other"\n' + "".join(f"{key} = {value}\n" for key, value in settings.items())
+
+
 class QuietCaller:
     """A client that waits for ever; it keeps how long it was told to."""
 
     cancel: Cancel | None = None
+    pulse: Pulse | None = None
+    started = False
 
     def __init__(self) -> None:
         self.pauses: list[float] = []
+
+    def hold_head(self, until_s: float) -> None: ...
 
     async def start(self) -> None: ...
 
@@ -61,11 +72,17 @@ def request(**fields: Any) -> ChatRequest:
     return parse_chat(json.dumps(chat(**fields)).encode(), Options())
 
 
+def prepared_all(config: str, *, at_ms: int = 0, **fields: Any) -> list[Attempt]:
+    """The attempts for a request on every deployment of a configuration."""
+    loaded: Config = load(config, {})
+    upstreams = Upstreams({}, loaded.providers, FakeClock())
+    return upstreams.prepare(request(**fields), loaded.deployments.values(), at_ms)
+
+
 def prepared(config: str = CONFIG, *, at_ms: int = 0, **fields: Any) -> Attempt:
     """The attempt for a request on the deployment `mini`."""
-    loaded: Config = load(config, {})
-    dispatcher = Dispatcher({}, loaded.providers, FakeClock())
-    return dispatcher.prepare(request(**fields), loaded.deployments["mini"], at_ms)
+    [attempt] = prepared_all(config, at_ms=at_ms, **fields)
+    return attempt
 
 
 def wire(config: str = CONFIG, **fields: Any) -> dict[str, Any]:
@@ -173,6 +190,14 @@ class BoundTest(unittest.TestCase):
         self.assertEqual(prepared(max_tokens=10, n=4).output_bound, 40)
         self.assertEqual(prepared(max_tokens=10, n=2, best_of=5).output_bound, 50)
 
+    def test_a_prediction_is_bounded_by_its_bytes(self) -> None:
+        """For each of the choices; none counts nothing."""
+        self.assertEqual(predicted_bytes(request()), 0)
+        prediction = {"type": "content", "content": "日" * 100}
+        one = predicted_bytes(request(prediction=prediction))
+        self.assertGreaterEqual(one, 300)
+        self.assertEqual(prepared(max_tokens=10, n=3, prediction=prediction).output_bound, 3 * (10 + one))
+
     def test_a_predicted_output_is_paid_for_beside_the_cap(self) -> None:
         """Its rejected tokens are billed as output."""
         attempt = prepared(max_tokens=10, prediction={"type": "content", "content": "é" * 100})
@@ -185,7 +210,7 @@ class BoundTest(unittest.TestCase):
         self.assertTrue(IMAGE_LOW_BOUND < attempt.prompt_bound < IMAGE_LOW_BOUND + 1000, attempt.prompt_bound)
 
     def test_the_price_is_the_one_in_force_at_the_start(self) -> None:
-        """And a price that is still to come is none."""
+        """A deployment whose price is still to come gets no call."""
         dated = CONFIG.replace(
             "price = { input = 1, cached_input = 0.1, output = 4 }",
             'price = [{ from = "2026-01-01T00:00:00Z", input = 1, output = 4 },'
@@ -194,14 +219,54 @@ class BoundTest(unittest.TestCase):
         july_ms = 1_782_864_000_000
         for at_ms, version in ((july_ms - 1, "2026-01-01T00:00:00Z"), (july_ms, "2026-07-01T00:00:00Z")):
             self.assertEqual(prepared(dated, at_ms=at_ms).price.version, version)
-        with self.assertRaises(AllProvidersFailed):
-            prepared(dated, at_ms=1_767_225_600_000 - 1)
+        self.assertEqual(prepared_all(dated, at_ms=1_767_225_600_000 - 1), [])
+        later = second(price='[{ from = "2026-01-01T00:00:00Z", input = 1, output = 4 }]')
+        self.assertEqual([attempt.deployment.name for attempt in prepared_all(CONFIG + later)], ["mini"])
 
     def test_a_fresh_sheet_of_evidence_knows_only_the_bounds(self) -> None:
         """Nothing was sent yet."""
         attempt = prepared(max_tokens=10)
         self.assertEqual(attempt.evidence(), Evidence(attempt.prompt_bound, 10))
         self.assertIs(attempt.evidence().reach, Reach.NOT_SENT)
+
+
+class CandidatesTest(unittest.TestCase):
+    """Several deployments for one request."""
+
+    def test_candidates_come_in_the_order_they_were_given(self) -> None:
+        """Each with a bound at its own price."""
+        first, other = prepared_all(CONFIG + second(price="{ input = 2, output = 8 }"), max_tokens=10)
+        self.assertEqual((first.deployment.name, other.deployment.name), ("mini", "other"))
+        self.assertEqual(other.bound_nanousd, 2 * first.bound_nanousd)
+
+    def test_deployments_that_are_asked_for_the_same_share_its_bytes(self) -> None:
+        """A large body is encoded once, whatever it costs at each of them."""
+        first, other = prepared_all(CONFIG + second(price="{ input = 2, output = 8 }"))
+        self.assertIs(first.wire, other.wire)
+
+    def test_whatever_differs_in_the_body_is_encoded_for_itself(self) -> None:
+        """Model, name of the cap, cap, and whether usage is asked for."""
+        silent = '[[providers]]\nname = "silent"\ndialect = "fake"\nstream_usage = false\nscript = [{ text = "x" }]\n'
+        for keys in (
+            {"model": '"gw-other"'},
+            {"output_cap_field": '"max_tokens"'},
+            {"max_output_tokens": "100"},
+            {"provider": '"silent"'},
+        ):
+            with self.subTest(keys):
+                first, other = prepared_all(CONFIG + silent + second(**keys), stream=True)
+                self.assertNotEqual(first.wire, other.wire)
+        sent = json.loads(other.wire)
+        self.assertEqual((sent["model"], "stream_options" in sent), ("gw-mini", False))
+
+    def test_a_file_is_bounded_by_the_window_of_each_deployment(self) -> None:
+        """Though they share the bytes."""
+        file = {"type": "file", "file": {"file_id": "file-1"}}
+        first, other = prepared_all(
+            CONFIG + second(context_window="1000000"), max_tokens=5, messages=[{"role": "user", "content": [file]}]
+        )
+        self.assertIs(first.wire, other.wire)
+        self.assertEqual(other.prompt_bound - first.prompt_bound, 1_000_000 - 128_000)
 
 
 class OpenTest(unittest.TestCase):
@@ -216,9 +281,9 @@ class OpenTest(unittest.TestCase):
         self.evidence = Evidence(300, 10)
         self.deadline_s: float | None = None
 
-    def open(self, provider: Any, **fields: Any) -> ProviderAnswer:
+    def open(self, provider: Any, *, credential: int = 0, **fields: Any) -> ProviderAnswer:
         """Call `provider`."""
-        dispatcher = Dispatcher({"up": provider}, self.config.providers, self.clock)
+        upstreams = Upstreams({"up": provider}, self.config.providers, self.clock)
         asked = request(**fields)
         context = RequestContext(
             principal=Principal("k", "acme", Account("acme", "k", (1, 2, 3)), None),
@@ -230,16 +295,16 @@ class OpenTest(unittest.TestCase):
             started_ms=0,
             deadline_s=self.deadline_s,
         )
-        attempt = dispatcher.prepare(asked, self.config.deployments["mini"], 0)
+        [attempt] = upstreams.prepare(asked, [self.config.deployments["mini"]], 0)
         with self.tracer.start("attempt") as span:
-            return drive(dispatcher.open(context, asked, attempt, self.evidence, span))
+            return drive(upstreams.open(context, asked, attempt, self.evidence, span, credential=credential))
 
-    def failed(self, outcome: BaseException) -> GatewayError:
-        """What a failing call raises."""
-        with self.assertRaises(GatewayError) as raised:
+    def failed(self, outcome: BaseException) -> Verdict:
+        """The verdict on a failing call."""
+        with self.assertRaises(AttemptFailed) as raised:
             self.open(FailingProvider(outcome))
         self.assertIs(raised.exception.__cause__, outcome)
-        return raised.exception
+        return raised.exception.verdict
 
     def test_an_open_answer_is_a_call_whose_outcome_is_unknown(self) -> None:
         """The facts name who was asked."""
@@ -255,10 +320,10 @@ class OpenTest(unittest.TestCase):
     def test_a_failure_leaves_its_facts(self) -> None:
         """In the evidence, in the route and in the span."""
         usage = Usage(prompt_tokens=5, completion_tokens=1)
-        error = self.failed(
+        verdict = self.failed(
             ProviderError(ProviderErrorKind.SERVER, "x", sent=True, first_byte_seen=True, status=500, usage=usage)
         )
-        self.assertEqual(error.code, "all_providers_failed")
+        self.assertEqual((verdict.error.code, verdict.outcome), ("all_providers_failed", "server"))
         self.assertEqual((self.evidence.reach, self.evidence.usage), (Reach.UNBILLED, usage))
         self.assertEqual((self.facts.hops, self.facts.attempts), (["mini=server"], 1))
 
@@ -310,8 +375,9 @@ class OpenTest(unittest.TestCase):
     def test_a_deadline_ends_the_wait_for_a_slow_upstream(self) -> None:
         """After the time that was left, not after the upstream's."""
         self.deadline_s = 101.5
-        with self.assertRaises(UpstreamTimeout):
+        with self.assertRaises(AttemptFailed) as failed:
             self.open(FakeProvider([{"text": "late", "latency_s": 60}]))
+        self.assertEqual((failed.exception.verdict.error.status, failed.exception.verdict.sick), (504, False))
         self.assertEqual(self.caller.pauses, [1.5])
         self.assertEqual((self.evidence.reach, self.facts.hops), (Reach.UNKNOWN, ["mini=timeout"]))
 
@@ -327,3 +393,18 @@ class OpenTest(unittest.TestCase):
         with self.assertRaises(ClientGone):
             self.open(Slow(ClientGone()))
         self.assertEqual(self.facts.upstream_s, 2)
+
+    def test_the_upstream_is_told_which_credential_to_use(self) -> None:
+        """The first one unless another is named."""
+        provider = FailingProvider(ClientGone())
+        for credential in (0, 2):
+            with self.assertRaises(ClientGone):
+                self.open(provider, credential=credential)
+        self.assertEqual([call.credential for call in provider.calls], [0, 2])
+
+    def test_every_call_is_counted(self) -> None:
+        """And the facts name the deployment that was called last."""
+        for attempts in (1, 2):
+            self.failed(ProviderError(ProviderErrorKind.SERVER, "x", sent=True, first_byte_seen=True, status=500))
+            self.assertEqual(self.facts.attempts, attempts)
+        self.assertEqual(self.facts.hops, ["mini=server", "mini=server"])

@@ -1,0 +1,67 @@
+"""An entry of the exact cache, and how it is sealed for the file. Pure.
+
+What is served, to whom and until when lies under one checksum: a damaged file can hide an entry, never turn it into
+another one or give it to somebody else.
+"""
+
+import json
+import zlib
+from dataclasses import dataclass
+from typing import Final
+
+from gateway.cache_file import ROW_OVERHEAD_BYTES, Row
+
+_GZIP: Final = 31
+"""zlib's name of the format that ends with the CRC-32 and the length of what went in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An answer to keep.
+
+    epoch  of the tenant when the answer was asked for: the one that is part of its digest
+    body   the JSON of the chat.completion
+    """
+
+    tenant: str
+    epoch: int
+    deployment: str
+    provider: str
+    tier: str
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """An entry with its digest and times: stored at stored_ms, dead from expires_ms on, by the wall clock."""
+
+    digest: bytes
+    stored_ms: int
+    expires_ms: int
+    entry: Entry
+
+    def may_be_served(self, digest: bytes, *, tenant: str, epoch: int, now_ms: int) -> bool:
+        """Whether this is what was asked for, by whom it belongs to, in its lifetime."""
+        is_meant = self.digest == digest and self.entry.tenant == tenant and self.entry.epoch == epoch
+        return is_meant and self.stored_ms <= now_ms < self.expires_ms
+
+
+def size_of(record: Record) -> int:
+    """Of the row that the record becomes, at most: its facts are part of the overhead."""
+    return len(record.entry.body) + ROW_OVERHEAD_BYTES
+
+
+def row_of(record: Record, used: int) -> Row:
+    """The record as the file keeps it; the columns beside the seal only serve to find and to remove it."""
+    entry = record.entry
+    facts = [record.digest.hex(), record.stored_ms, record.expires_ms]
+    facts += [entry.tenant, entry.epoch, entry.deployment, entry.provider, entry.tier]
+    sealed = zlib.compress(json.dumps(facts).encode() + b"\n" + entry.body, 1, _GZIP)
+    return Row(record.digest, entry.tenant, record.expires_ms, used, sealed)
+
+
+def unseal(sealed: bytes) -> Record:
+    """The record that was sealed. Raises zlib.error or ValueError if this is not, to the bit, what was."""
+    facts, _, body = zlib.decompress(sealed, _GZIP).partition(b"\n")
+    digest, stored_ms, expires_ms, tenant, epoch, deployment, provider, tier = json.loads(facts)
+    return Record(bytes.fromhex(digest), stored_ms, expires_ms, Entry(tenant, epoch, deployment, provider, tier, body))

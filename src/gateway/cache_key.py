@@ -1,0 +1,110 @@
+"""The exact cache's question: which requests are the same, and which answers may be kept at all.
+
+Decides what two requests must share to get one answer. Pure; does not know where answers are kept, or for how long.
+
+Rules:
+- everything that can change an answer is part of the key; only NEUTRAL_FIELDS are not, so an unknown field is
+- values of different JSON types differ: null from absent, 1 from 1.0 from true
+- key order says nothing at the top, in a message and in a content part; deeper it stays (a model reads its schema
+  in the order in which it came)
+- in message text CRLF is LF and white space at the ends is nothing; between two parts it stays, upstreams join them.
+  Runs of spaces are one space, unless anything in the message's text suggests that its layout matters
+- nothing else is normalised: not case, not Unicode
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+NEUTRAL_FIELDS: Final = frozenset({"stream", "stream_options", "cache", "tags", "private", "model", "prompt_version"})
+"""How an answer is delivered, what only the gateway reads, and what the route and the prompt version say better."""
+
+_FORM: Final = 1
+"""Goes up with every change of these rules, so that no answer is found under a key that meant something else."""
+
+_WHITE: Final = " \t\r\n"
+_LAID_OUT: Final = re.compile(
+    "[\n\r\t\v\f\x85\u2028\u2029`"
+    "\"'\u00ab\u00bb\u2018-\u201f\u2039\u203a\u2e42\u300c-\u300f\u301d-\u301f\ufe41-\ufe44\uff02\uff07\uff62\uff63]"
+)
+"""Lines, columns, code, and quotations (all of Unicode's Quotation_Mark): spaces within them can mean something."""
+
+_RUN: Final = re.compile("  +")
+_encode: Final = json.JSONEncoder(ensure_ascii=True, separators=(",", ":")).encode
+
+
+def cache_key(
+    *,
+    tenant: str,
+    epoch: int,
+    route: Sequence[str],
+    permissions: object,
+    prompt_version: str | None,
+    body: Mapping[str, Any],
+) -> bytes:
+    """The digest, 32 bytes, under which the answer to a request is kept.
+
+    epoch        of the tenant, as the cache tells it
+    route        what may answer: the alias, the resolved tier, the sorted model ids
+    permissions  any JSON value: what else must be the same for two keys of a tenant to share an answer
+    body         a chat request that has been checked: `messages` is a list of objects
+    """
+    fields = {name: body[name] for name in sorted(body) if name not in NEUTRAL_FIELDS}
+    fields["messages"] = [_canonical_message(message) for message in body["messages"]]
+    document = [_FORM, tenant, epoch, list(route), permissions, prompt_version, fields]
+    return hashlib.sha256(_encode(document).encode()).digest()
+
+
+def may_be_stored(body: Mapping[str, Any], *, private: bool, no_store: bool, choices: int) -> bool:
+    """Whether the answer to this request may be kept for others.
+
+    private, no_store  what the client said, in the body or in headers
+    choices            how many answers are asked for, whatever the field is called
+    """
+    temperature = body.get("temperature")
+    is_exact = type(temperature) in (int, float) and temperature == 0
+    has_tools = body.get("tools") is not None or body.get("functions") is not None
+    return is_exact and not has_tools and not private and not no_store and choices == 1
+
+
+def _canonical_message(message: Mapping[str, Any]) -> dict[str, Any]:
+    canonical = _sorted(message)
+    content = canonical.get("content")
+    if type(content) is str:
+        canonical["content"] = _normal([content])[0]
+    elif type(content) is list:
+        canonical["content"] = _canonical_parts(content)
+    return canonical
+
+
+def _canonical_parts(parts: list[Any]) -> list[Any]:
+    canonical = [_sorted(part) if type(part) is dict else part for part in parts]
+    places = [place for place, part in enumerate(canonical) if _is_text(part)]
+    texts = _normal([canonical[place]["text"] for place in places], first=0 in places, last=len(parts) - 1 in places)
+    for place, text in zip(places, texts, strict=True):
+        canonical[place]["text"] = text
+    return canonical
+
+
+def _is_text(part: object) -> bool:
+    return type(part) is dict and part.get("type") == "text" and type(part.get("text")) is str
+
+
+def _normal(texts: list[str], *, first: bool = True, last: bool = True) -> list[str]:
+    """All texts of one message, normalised.
+
+    first, last  whether they begin and end the message: an image may
+    """
+    collapses = not any(map(_LAID_OUT.search, texts))
+    normal = [text.replace("\r\n", "\n") for text in texts]
+    if first:
+        normal[0] = normal[0].lstrip(_WHITE)
+    if last:
+        normal[-1] = normal[-1].rstrip(_WHITE)
+    return [_RUN.sub(" ", text) for text in normal] if collapses else normal
+
+
+def _sorted(document: Mapping[str, Any]) -> dict[str, Any]:
+    return dict(sorted(document.items()))
