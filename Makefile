@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check format lint types contracts clients bench cov clean
+.PHONY: help serve test check format lint types contracts clients bench evals cov clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  %-10s %s\n", $$1, $$2 }'
@@ -35,6 +35,9 @@ clients: $(VENV)/.develops ## Real clients, and upstreams that break and judge, 
 
 bench: $(VENV)/.develops ## Measure the gateway's added latency and CPU per request
 	$(BIN)/python -m bench
+
+evals: $(VENV)/.develops ## Hold what is claimed against measurements (ARGS="--quick", "--only router")
+	$(BIN)/python -m evals $(ARGS)
 
 cov: $(VENV)/.develops ## Branch coverage of the tests
 	$(BIN)/coverage run -m unittest && $(BIN)/coverage report --skip-covered

@@ -160,8 +160,8 @@ def measure(
     return {"start_s": round(started_s, 2), "rss_mib": idle_mib, **medians, "runs": runs}
 
 
-def create_key(folder: Path, env: dict[str, str]) -> str:
-    command = [sys.executable, "-m", "gateway", "keys", "create", "--tenant", "bench", "--json"]
+def create_key(folder: Path, env: dict[str, str], tenant: str = "bench", *options: str) -> str:
+    command = [sys.executable, "-m", "gateway", "keys", "create", "--tenant", tenant, *options, "--json"]
     made = subprocess.run(command, cwd=folder, env=env, check=True, capture_output=True)
     return str(json.loads(made.stdout)["key"])
 

@@ -99,15 +99,16 @@ def first_figures(figures: Mapping[str, Any]) -> str:
 
 def render(readme: str, figures: Mapping[str, Any]) -> str:
     """`readme` with the text between its markers replaced by what the figures say."""
-    return _between(_between(readme, "failing", failing(figures)), "figures", table(figures))
+    return between(between(readme, "failing", failing(figures)), "figures", table(figures))
 
 
 def render_notes(notes: str, figures: Mapping[str, Any]) -> str:
     """The design notes likewise."""
-    return _between(notes, "first", first_figures(figures))
+    return between(notes, "first", first_figures(figures))
 
 
-def _between(document: str, marker: str, text: str) -> str:
+def between(document: str, marker: str, text: str) -> str:
+    """`document` with `text` between the comments `<!-- marker -->` and `<!-- /marker -->`."""
     begin, end = f"<!-- {marker} -->", f"<!-- /{marker} -->"
     before, _, rest = document.partition(begin)
     _, _, after = rest.partition(end)

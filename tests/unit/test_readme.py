@@ -1,9 +1,14 @@
 """The README says what the committed artifacts say, and nothing else."""
 
+import copy
 import json
 import unittest
+from collections.abc import Callable
+from typing import Any
 
+import evals.report
 from bench import report
+from evals import waterfall
 from tests import _paths
 
 README = (_paths.ROOT / "README.md").read_text(encoding="utf-8")
@@ -26,3 +31,65 @@ class ReadmeTest(unittest.TestCase):
     def test_failing_gates_stand_above_the_fold(self) -> None:
         """Before the first section."""
         self.assertLess(README.index("<!-- failing -->"), README.index("\n## "))
+
+
+class EvalsTest(unittest.TestCase):
+    """The numbers of the evals."""
+
+    def setUp(self) -> None:
+        self.artifacts: dict[str, Any] = copy.deepcopy(dict(evals.report.load()))
+
+    def assert_red(self) -> None:
+        """The README is not what these artifacts say."""
+        self.assertNotEqual(evals.report.render(README, self.artifacts), README)
+
+    def test_the_numbers_are_those_of_the_committed_artifacts(self) -> None:
+        """`python -m evals --readme` writes them; editing them by hand turns this red."""
+        self.assertEqual(set(self.artifacts), set(evals.report.TITLES))
+        self.assertEqual(evals.report.render(README, self.artifacts), README)
+
+    def test_no_result_of_a_quick_run_is_kept(self) -> None:
+        """Each artifact is of a whole run."""
+        self.assertEqual([name for name, artifact in self.artifacts.items() if artifact["quick"]], [])
+
+    def test_the_savings_follow_from_tokens_and_prices(self) -> None:
+        """What the ledger said they cost is what the price book says."""
+        artifact = self.artifacts["waterfall"]
+        for step in waterfall.STEPS:
+            self.assertEqual(waterfall.cost_nanousd(artifact, step), artifact[step]["cost_nanousd"])
+
+    def test_another_price_would_turn_this_red(self) -> None:
+        """The dollars are computed anew from the tokens."""
+        for tier, price in self.artifacts["waterfall"]["prices_usd_per_million"].items():
+            with self.subTest(tier):
+                former, price["output"] = price["output"], "9.99"
+                self.assert_red()
+                price["output"] = former
+
+    def test_another_result_would_turn_this_red(self) -> None:
+        """One wrong hit, one item, one failure: each is shown."""
+        spoils: dict[str, Callable[[Any], object]] = {
+            "waterfall": lambda artifact: artifact["routed_and_cached"].update(wrong_hits=1),
+            "router": lambda artifact: artifact["rules"]["right"].__setitem__(0, not artifact["rules"]["right"][0]),
+            "scenarios": lambda artifact: artifact["scenarios"]["slow"].update(success_percent=98),
+            "retries": lambda artifact: artifact["cases"]["outage"].update(attempts_per_request=2),
+            "concurrency": lambda artifact: artifact["cases"][0].update(over_admitted=1),
+            "runaway": lambda artifact: artifact.update(spent_nanousd=artifact["limit_nanousd"] + 1),
+            "overhead": lambda artifact: artifact["runs"].__delitem__(slice(0, -1)),
+        }
+        for name, spoil in spoils.items():
+            with self.subTest(name):
+                self.setUp()
+                spoil(self.artifacts[name])
+                self.assert_red()
+
+    def test_a_gate_that_begins_to_fail_shows_above_the_fold(self) -> None:
+        """Not only in the table."""
+        self.artifacts["concurrency"]["cases"][0]["over_admitted"] = 1
+        fold = evals.report.render(README, self.artifacts).partition("\n## ")[0]
+        self.assertIn("concurrency.over_admitted (1 requests; bound <= 0 requests)", fold)
+
+    def test_failing_evals_stand_above_the_fold(self) -> None:
+        """Before the first section, right below those of the benchmark."""
+        self.assertLess(README.index("<!-- /failing -->"), README.index("<!-- failing-evals -->"))
+        self.assertLess(README.index("<!-- failing-evals -->"), README.index("\n## "))

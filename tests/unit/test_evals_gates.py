@@ -1,0 +1,120 @@
+"""Bounds are read from what was written down before, and a number on the wrong side of one is called failed."""
+
+import unittest
+from typing import Any
+
+from evals import report
+from evals.gates import PREREGISTRATION, Check, Gate, Measured, gates
+
+DOCUMENT = """
+| gate | | bound | unit | why |
+|---|---|---|---|---|
+| speed.p50 | <= | 150 | us | so |
+| savings.share | >= | 40 | % | so |
+
+| scenario | success, % | attempts per request | calls to the primary | p95, s | why |
+|---|---|---|---|---|---|
+| down | 0 | 1.4 | 10 | 2 | so |
+"""
+DOWN = {
+    "scenarios.down.success": 0.0,
+    "scenarios.down.attempts": 1.1,
+    "scenarios.down.primary_calls": 10.0,
+    "scenarios.down.p95_s": 0.5,
+    "scenarios.down.stray_unresolved": 0.0,
+}
+
+
+def status(name: str, measured: Measured) -> str:
+    """The status of one gate of DOCUMENT."""
+    return next(gate.status for gate in gates(DOCUMENT, measured) if gate.name == name)
+
+
+class GateTest(unittest.TestCase):
+    """One bound, one number."""
+
+    def test_the_bound_itself_is_kept(self) -> None:
+        """At most and at least include the bound."""
+        self.assertEqual(status("speed.p50", {"speed.p50": 150}), "passed")
+        self.assertEqual(status("savings.share", {"savings.share": 40}), "passed")
+
+    def test_the_wrong_side_of_a_bound_is_failed(self) -> None:
+        """However near it is."""
+        self.assertEqual(status("speed.p50", {"speed.p50": 150.1}), "failed")
+        self.assertEqual(status("savings.share", {"savings.share": 39.9}), "failed")
+
+    def test_what_was_not_measured_never_passes(self) -> None:
+        """No number, or None for one."""
+        self.assertEqual(status("speed.p50", {}), "not measured")
+        self.assertEqual(status("speed.p50", {"speed.p50": None}), "not measured")
+        self.assertEqual(Gate("empty", ()).status, "not measured")
+
+    def test_one_failed_check_fails_its_gate(self) -> None:
+        """Also beside checks that hold, or that were not measured."""
+        self.assertEqual(status("scenarios.down", DOWN), "passed")
+        for name in DOWN:
+            with self.subTest(name):
+                self.assertEqual(status("scenarios.down", DOWN | {name: 11.0}), "failed")
+                self.assertEqual(status("scenarios.down", {name: 11.0}), "failed")
+                self.assertEqual(status("scenarios.down", DOWN | {name: None}), "not measured")
+
+    def test_an_answer_where_everything_is_down_is_a_failure(self) -> None:
+        """Success is bounded from both sides."""
+        self.assertEqual(status("scenarios.down", DOWN | {"scenarios.down.success": 2.0}), "failed")
+
+    def test_an_unknown_relation_is_an_error(self) -> None:
+        """A slip in the document must not read as passed."""
+        with self.assertRaises(ValueError):
+            Check("<", 1, "us", 0).holds  # noqa: B018 - raises
+
+
+class PreregistrationTest(unittest.TestCase):
+    """The document and the evals name the same things."""
+
+    def test_every_gate_is_measured_by_an_eval_and_every_number_has_a_gate(self) -> None:
+        """Neither a bound that nobody checks, nor a number that nobody bounds."""
+        artifacts = report.load()
+        self.assertEqual(set(artifacts), set(report.TITLES))
+        measured: dict[str, float | None] = {}
+        for experiment in report.EXPERIMENTS:
+            measured |= experiment.measured(artifacts[experiment.NAME])
+        document = PREREGISTRATION.read_text(encoding="utf-8")
+        judged = gates(document, measured)
+        self.assertNotIn("not measured", {gate.status for gate in judged})
+        doubled = {name: None if value is None else value + 1e12 for name, value in measured.items()}
+        moved = {name for name in measured if gates(document, measured | {name: doubled[name]}) != judged}
+        self.assertEqual(moved, set(measured))
+
+
+class ReportTest(unittest.TestCase):
+    """What people are told."""
+
+    def setUp(self) -> None:
+        self.artifacts: dict[str, Any] = dict(report.load())
+
+    def test_a_failed_gate_is_named_above_the_fold(self) -> None:
+        """With its value and its bound."""
+        waterfall = self.artifacts["waterfall"]
+        spoilt = waterfall | {"routed_and_cached": waterfall["routed_and_cached"] | {"wrong_hits": 1}}
+        said = report.failing(report.judged(self.artifacts | {"waterfall": spoilt}))
+        self.assertIn("waterfall.wrong_hits (1 answers; bound <= 0 answers)", said)
+        self.assertNotIn("waterfall.wrong_hits", report.failing(report.judged(self.artifacts)))
+
+    def test_a_missing_artifact_is_not_measured(self) -> None:
+        """And stands in the table as that."""
+        del self.artifacts["router"]
+        rows = report.table(report.judged(self.artifacts))
+        self.assertIn("| router.loss | <= 2 points | - points | not measured |", rows)
+
+    def test_a_gate_that_passed_and_fails_now_is_a_regression(self) -> None:
+        """One that failed before is not; nor is a time of the wall clock, which a busy machine changes."""
+        case = dict(self.artifacts["concurrency"]["cases"][0], over_admitted=1)
+        worse = {
+            "concurrency": self.artifacts["concurrency"] | {"cases": [case]},
+            "overhead": self.artifacts["overhead"],
+            "router": self.artifacts["router"],
+        }
+        self.assertEqual(report.regressions(self.artifacts, worse), ["concurrency.over_admitted"])
+        fast = [dict(run, added_p50_us=1) for run in self.artifacts["overhead"]["runs"]]
+        before = self.artifacts | {"overhead": self.artifacts["overhead"] | {"runs": fast}}
+        self.assertEqual(report.regressions(before, self.artifacts), [])

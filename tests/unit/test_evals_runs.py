@@ -1,0 +1,127 @@
+"""The quick half of the evals, run: outages and savings, in virtual time, within seconds."""
+
+import unittest
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any
+from unittest import mock
+
+from evals import concurrency, report, retries, scenarios, waterfall
+from evals.experiment import Artifact, Options
+from evals.gates import PREREGISTRATION, gates
+from evals.silent import SilentUpstream
+from evals.world import Asked
+from gateway.cache_entry import Record
+from gateway.cache_key import cache_key
+from gateway.clock import FakeClock
+from gateway.context import Answer, Facts
+from gateway.engines.sim import Scheduler, SimCaller
+from gateway.errors import AllProvidersFailed, GatewayError, UpstreamError
+from gateway.fake_provider import FakeProvider
+from gateway.ledger import Ledger, Reservation
+from gateway.rows import RequestRow
+from tests.support.twins import IgnoresRowCount
+
+
+def failed(error: GatewayError) -> Asked:
+    """A request that ended with this error."""
+    return Asked(Facts("req"), SimCaller(Scheduler(0, FakeClock())), error=error)
+
+
+class SmokeTest(unittest.TestCase):
+    """They run, and what can be judged in seconds is kept."""
+
+    def test_outages_and_savings_keep_their_bounds(self) -> None:
+        """Ten outages and a fifth of the workload."""
+        artifacts = {
+            "scenarios": scenarios.run(Options(quick=True)),
+            "waterfall": waterfall.run(Options(quick=True)),
+        }
+        judged = [gate for gate in report.judged(artifacts) if gate.name.partition(".")[0] in artifacts]
+        self.assertEqual([gate for gate in judged if gate.status != "passed"], [])
+        self.assertGreater(artifacts["waterfall"]["routed_and_cached"]["hits"], 0)
+
+
+class ScenarioTest(unittest.TestCase):
+    """The scripts of the outages, and how their failures are told."""
+
+    def test_the_ten_are_those_that_were_written_down(self) -> None:
+        """By name, in order."""
+        written = [gate.name for gate in gates(PREREGISTRATION.read_text(encoding="utf-8"), {})]
+        names = [f"scenarios.{scenario.name}" for scenario in scenarios.SCENARIOS]
+        self.assertEqual([name for name in written if name in names], names)
+        self.assertEqual(len(names), 10)
+
+    def test_only_a_503_that_says_when_is_honest(self) -> None:
+        """Another status, or no time, is counted."""
+        honest = AllProvidersFailed("x", retry_after_s=3)
+        timeless = AllProvidersFailed("x")
+        timeless.retry_after_s = None
+        bad_gateway = UpstreamError("x", retry_after_s=3)
+        told = scenarios.told([failed(honest), failed(timeless), failed(bad_gateway)])
+        self.assertEqual(told["dishonest_failures"], 2)
+        self.assertEqual(told["success_percent"], 0)
+
+    def test_a_cut_answer_is_no_success_and_not_honest(self) -> None:
+        """Neither an error nor an answer."""
+        cut = Asked(Facts("req"), SimCaller(Scheduler(0, FakeClock())), answer=Answer(None, cut=True))
+        told = scenarios.told([cut])
+        self.assertEqual((told["success_percent"], told["dishonest_failures"], told["failures"]), (0, 1, {"cut": 1}))
+
+
+class TwinsTest(unittest.TestCase):
+    """A gateway that is broken on purpose fails the gate that guards against it."""
+
+    def failing(self, name: str, artifact: Artifact) -> set[str]:
+        """The gates that fail."""
+        return {gate.name for gate in report.judged({name: artifact}) if gate.status == "failed"}
+
+    def test_a_ledger_that_reads_and_then_adds_lets_too_many_in(self) -> None:
+        """Under a crowd."""
+        with mock.patch("gateway.app.Ledger", IgnoresRowCount):
+            upstream = FakeProvider([{"text": "hello"}], name="up")
+            case = concurrency.fifty("", concurrency.CONFIG.format(durability="full"), upstream, expected=12)
+        self.assertIn("concurrency.over_admitted", self.failing("concurrency", {"cases": [asdict(case)]}))
+
+    def test_a_ledger_that_forgets_calls_that_timed_out_leaves_them_unpaid(self) -> None:
+        """The upstream billed them all the same."""
+
+        async def forget(ledger: Ledger, reservation: Reservation, why: str, row: RequestRow) -> None:
+            await ledger.void(reservation, row)
+
+        config = concurrency.CONFIG.format(durability="full")
+        with mock.patch.object(Ledger, "leave_unresolved", forget):
+            case = concurrency.fifty("", config, SilentUpstream("up"), expected=0)
+        self.assertEqual(self.failing("concurrency", {"cases": [asdict(case)]}), {"concurrency.unmetered"})
+
+    def test_a_cache_that_knows_no_tenants_crosses_them(self) -> None:
+        """With a key that leaves the tenant out, and an entry that is served to anybody."""
+        with self.key_with(tenant=lambda key: "anybody"), mock.patch.object(Record, "may_be_served", return_value=True):
+            failing = self.failing("waterfall", waterfall.run(Options(quick=True)))
+        self.assertIn("waterfall.crossed_tenants", failing)
+
+    def test_a_cache_that_takes_near_duplicates_for_the_same_gives_wrong_answers(self) -> None:
+        """With a key that looks at the system prompt and the length of the question."""
+        with self.key_with(
+            body=lambda body: {"messages": [{"content": str(len(body["messages"][1]["content"]) // 9)}]}
+        ):
+            failing = self.failing("waterfall", waterfall.run(Options(quick=True)))
+        self.assertIn("waterfall.wrong_hits", failing)
+
+    def test_a_retry_budget_that_is_never_used_up_costs_calls(self) -> None:
+        """Every failure is retried to the end."""
+        case = {"half_sick": retries.CASES["half_sick"]}
+        with mock.patch("gateway.retry.RetryBudget.take", return_value=True), mock.patch.object(retries, "CASES", case):
+            failing = self.failing("retries", retries.run(Options()))
+        self.assertEqual(failing, {"retries.half_sick"})
+
+    @contextmanager
+    def key_with(self, **changes: Callable[[Any], Any]) -> Iterator[None]:
+        """The cache's key, made from changed arguments."""
+
+        def key(**arguments: Any) -> bytes:
+            return cache_key(**arguments | {name: change(arguments[name]) for name, change in changes.items()})
+
+        with mock.patch("gateway.caching.cache_key", key):
+            yield
