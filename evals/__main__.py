@@ -35,7 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _write(artifacts)
     if wanted.readme:
         readme = ROOT / "README.md"
-        readme.write_text(report.render(readme.read_text(encoding="utf-8"), report.load()), encoding="utf-8")
+        text = report.render(readme.read_text(encoding="utf-8"), report.load())
+        live = json.loads(report.LIVE.read_text(encoding="utf-8"))
+        readme.write_text(report.render_live(text, live), encoding="utf-8")
     print(report.as_json(artifacts) if wanted.json else report.summary(artifacts))
     worse = report.regressions(committed, artifacts)
     if worse:

@@ -14,6 +14,8 @@ from evals.experiment import Artifact, Experiment
 from evals.gates import PREREGISTRATION, Gate, gates
 
 RESULTS = Path(__file__).resolve().parent / "results"
+LIVE = RESULTS / "outage_live.json"
+PICTURE = "evals/results/outage_live.png"
 EXPERIMENTS: tuple[Experiment, ...] = (overhead, concurrency, scenarios, router, waterfall, runaway, retries)
 TITLES = {
     "overhead": "What is added to a call",
@@ -90,6 +92,38 @@ def render(readme: str, artifacts: Artifacts) -> str:
     judgements = judged(artifacts)
     readme = between(readme, "failing-evals", failing(judgements))
     return between(readme, "evals", "\n".join(_block(artifacts, judgements)))
+
+
+def render_live(readme: str, figures: Artifact) -> str:
+    """`readme` with what `evals.outage_live` saw between its markers; `figures` is what lies in LIVE."""
+    return between(readme, "outage", "\n".join(_live_lines(figures)))
+
+
+def _live_lines(figures: Artifact) -> Iterator[str]:
+    if "gates" not in figures:
+        yield f"Not measured: {figures['why']}."
+        return
+    outage, machine = figures["outage"], figures["machine"]
+    gone_s = outage["restarted_s"] - outage["killed_s"]
+    yield (
+        f"Two llama.cpp servers, {figures['clients']} clients that stream for {figures['seconds']:g} s; the primary is "
+        f"killed with SIGKILL at {outage['killed_s']:g} s and started again {gone_s:.1f} s later. "
+        f"The gateway's breaker opens after {outage['threshold']} failures, for {outage['cooldown_s']:g} s."
+    )
+    yield from (
+        "",
+        f"![streams, waits and the breaker over time]({PICTURE})",
+        "",
+        "| gate | seen | status |",
+        "|---|---|---|",
+    )
+    for gate in figures["gates"]:
+        yield f"| {gate['name']} | {gate['seen']} | {'passed' if gate['passed'] else 'failed'} |"
+    yield from (
+        "",
+        f"`python -m evals.outage_live`; n = {figures['n']}, seed {figures['seed']}; commit {machine['commit']}, "
+        f"Python {machine['python']}, {machine['cpus']} CPUs with a load of {machine['load_1m']:g}.",
+    )
 
 
 def _bearing(artifacts: Artifacts) -> list[Gate]:

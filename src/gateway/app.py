@@ -75,11 +75,13 @@ def open_books(
     config: Config | None,
     *,
     clock: Clock | None = None,
+    draw: Callable[[], float] = random.random,
     on_error: Callable[[BaseException], None] = lambda error: None,
 ) -> Books:
     """Open the ledger of an owned directory and resolve what a dead process left in it.
 
     config  its [store], [cache] and budgets apply; None for a command line that serves nothing
+    draw    gives numbers from [0, 1), for the lifetimes of answers that are kept
     Raises sqlite_store.StoreRefused, StoreUnavailable.
     """
     clock = clock or RealClock()
@@ -91,7 +93,7 @@ def open_books(
         orphans = drive(ledger.open(pid=os.getpid(), machine_boot=machine_boot_id(), on_crash=on_crash))
         keys = KeyRing(store, clock, os.urandom)
         drive(keys.load())
-        cache = open_cache(data_dir, config.cache if config else CacheConfig(), clock, on_error)
+        cache = open_cache(data_dir, config.cache if config else CacheConfig(), clock, draw, on_error)
         books = Books(store, ledger, keys, cache, Commands(store, ledger, keys, cache, clock), orphans)
         if not ledger.has_level(Scope.GLOBAL, ""):
             drive(ledger.set_level(Scope.GLOBAL, "", Window.TOTAL, None))
@@ -106,7 +108,11 @@ def open_books(
 
 
 def open_cache(
-    data_dir: DataDir, config: CacheConfig, clock: Clock, on_error: Callable[[BaseException], None]
+    data_dir: DataDir,
+    config: CacheConfig,
+    clock: Clock,
+    draw: Callable[[], float],
+    on_error: Callable[[BaseException], None],
 ) -> ExactCache:
     """The cache of an owned directory."""
     return ExactCache(
@@ -114,7 +120,7 @@ def open_cache(
         ttl_s=config.exact_ttl_s,
         max_bytes=config.exact_max_bytes,
         clock=clock,
-        draw=random.random,
+        draw=draw,
         on_error=on_error,
     )
 

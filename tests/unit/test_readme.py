@@ -89,6 +89,14 @@ class EvalsTest(unittest.TestCase):
         fold = evals.report.render(README, self.artifacts).partition("\n## ")[0]
         self.assertIn("concurrency.over_admitted (1 requests; bound <= 0 requests)", fold)
 
+    def test_the_outage_is_the_one_that_was_seen(self) -> None:
+        """Its numbers and gates come from its artifact, and another run would turn this red."""
+        figures = json.loads(evals.report.LIVE.read_text(encoding="utf-8"))
+        self.assertEqual(evals.report.render_live(README, figures), README)
+        figures["gates"][0]["passed"] = not figures["gates"][0]["passed"]
+        self.assertNotEqual(evals.report.render_live(README, figures), README)
+        self.assertIn("Not measured", evals.report.render_live(README, {"why": "there is no engine"}))
+
     def test_failing_evals_stand_above_the_fold(self) -> None:
         """Before the first section, right below those of the benchmark."""
         self.assertLess(README.index("<!-- /failing -->"), README.index("<!-- failing-evals -->"))
