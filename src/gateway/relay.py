@@ -20,7 +20,7 @@ from gateway.evidence import Evidence, Reach, least_tokens
 from gateway.providers import ProviderAnswer
 from gateway.rows import Exit
 from gateway.settlement import Ending, Settlement
-from gateway.validators import Refusal, refusal
+from gateway.validators import FILTERED, Refusal, refusal
 from gateway.verdict import UNUSABLE_ANSWER, AttemptFailed, Verdict, judge, unusable
 from llmkit.errors import ProviderError
 from llmkit.money import format_usd
@@ -236,7 +236,7 @@ class Relay:
         return await self._cut(code, message)
 
     async def _end(self, shaper: ChunkShaper, held: list[bytes]) -> Answer:
-        if not self._flows and self.may_climb:
+        if not self._flows and self.may_climb and FILTERED not in shaper.finish_reasons:
             self._hop(Refusal.EMPTY)
             raise AnswerRefused(Refusal.EMPTY, lambda: self._finish(shaper, held))
         return await self._finish(shaper, held)

@@ -15,6 +15,10 @@ from gateway.json_schema import matches
 from llmkit.wire_json import decode
 
 
+FILTERED = "content_filter"
+"""The finish reason of a choice that a filter emptied or cut."""
+
+
 class Refusal(StrEnum):
     """Why an answer is not given to the client."""
 
@@ -61,7 +65,7 @@ def _refusal_of(choice: object, wanted: _Wanted | None) -> Refusal | None:
         return Refusal.EMPTY
     if _text(message, "refusal") or message.get("tool_calls") or message.get("function_call"):
         return None
-    if choice.get("finish_reason") == "content_filter":
+    if choice.get("finish_reason") == FILTERED:
         return None
     content = _text(message, "content")
     if not content and not message.get("audio"):

@@ -506,6 +506,12 @@ class RelayTest(unittest.TestCase):
         expected = b"".join(b"data: " + payload + b"\n\n" for payload in (ROLE, FINISH, DONE))
         self.assertEqual(self.journal.received, expected)
 
+    def test_a_stream_that_a_filter_emptied_is_delivered(self) -> None:
+        """Nobody is asked to say what another's filter took away."""
+        answer = self.stream(ROLE, chunk({}, "content_filter"), DONE, may_climb=True)
+        self.assertFalse(answer.cut)
+        self.assertIn(b"[DONE]", self.journal.received)
+
     def test_an_empty_stream_is_given_up_for_something_stronger(self) -> None:
         """And can be given after all, settled once."""
         refused = self.refused(self.relay(ROLE, FINISH, USAGE, DONE, may_climb=True).stream())
