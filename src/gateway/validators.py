@@ -14,7 +14,6 @@ from typing import Any
 from gateway.json_schema import matches
 from llmkit.wire_json import decode
 
-
 FILTERED = "content_filter"
 """The finish reason of a choice that a filter emptied or cut."""
 
