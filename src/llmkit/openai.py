@@ -106,7 +106,7 @@ class Completion:
     finish_reasons: tuple[str, ...]
     text_bytes: int
     model: str | None
-    finished: bool = True
+    finished: bool
 
 
 # Requests

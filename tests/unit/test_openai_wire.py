@@ -134,7 +134,7 @@ class AnswerTest(unittest.TestCase):
         completion = from_wire(raw)
         self.assertIs(completion.raw, raw)
         self.assertEqual(
-            completion, Completion(raw, document, Usage(11, 0, 0, 7, 0), ("stop",), len(TEXT.encode()), "m")
+            completion, Completion(raw, document, Usage(11, 0, 0, 7, 0), ("stop",), len(TEXT.encode()), "m", True)
         )
 
     def test_the_document_is_what_the_bytes_say(self) -> None:
