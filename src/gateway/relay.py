@@ -145,7 +145,7 @@ class Relay:
         held_bytes = 0
         done = False
         try:
-            while (payload := await self._next()) is not None and (done := payload.strip() == DONE) is False:
+            while (payload := await self._next()) is not None and not (done := payload.strip() == DONE):
                 events = shaper.feed(payload)
                 held += events
                 held_bytes += sum(map(len, events))

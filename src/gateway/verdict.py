@@ -29,10 +29,15 @@ from enum import Enum, auto
 
 from gateway.errors import (
     AllProvidersFailed,
+    BudgetExceeded,
+    BudgetReserved,
     GatewayError,
+    InvalidApiKey,
     InvalidRequest,
+    ModelNotAllowed,
     QuotaExhausted,
     RateLimited,
+    StoreUnavailable,
     UpstreamError,
     UpstreamTimeout,
 )
@@ -58,7 +63,7 @@ _FIELD = re.compile(r"[\w.\[\]$-]{1,128}", re.ASCII)
 _SECRET = re.compile(r"(?i)\b(?:sk[-_]|(?:(?:key|token)[-_]|bearer\s+)(?=\S*\d))[\w.~+/=-]{8,}")
 """A credential has a prefix, and a digit somewhere; "the API key provided" and "bearer authentication" have none."""
 _OUR_CODES = frozenset(
-    {"invalid_api_key", "budget_exceeded", "budget_reserved", "model_not_allowed", "store_unavailable"}
+    error.code for error in (InvalidApiKey, BudgetExceeded, BudgetReserved, ModelNotAllowed, StoreUnavailable)
 )
 _RETRY_AFTER_S = 1.0
 
@@ -158,10 +163,11 @@ def judge(failure: ProviderError, *, produced: bool = False) -> Verdict:
     )
 
 
-def unusable(why: str = "malformed") -> Verdict:
+def unusable() -> Verdict:
     """The verdict on an answer of status 200 that is none; nothing of it has reached the client."""
-    row = _UNUSABLE
-    return Verdict(row.again, row.elsewhere, row.sick, row.pause, None, row.reach, why, UpstreamError(UNUSABLE_ANSWER))
+    row, outcome = _UNUSABLE, str(ProviderErrorKind.MALFORMED)
+    error = UpstreamError(UNUSABLE_ANSWER)
+    return Verdict(row.again, row.elsewhere, row.sick, row.pause, None, row.reach, outcome, error)
 
 
 UNUSABLE_ANSWER = "The upstream's answer could not be used."

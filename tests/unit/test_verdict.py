@@ -95,7 +95,6 @@ class JudgeTest(unittest.TestCase):
         self.assertEqual((verdict.again, verdict.elsewhere, verdict.sick), (Again.NEVER, True, True))
         self.assertEqual((verdict.pause, verdict.wait_s, verdict.reach), (Pause.NONE, None, PRODUCED))
         self.assertEqual((verdict.error.status, verdict.error.code, verdict.outcome), (*BROKEN, "malformed"))
-        self.assertEqual(unusable("cut").outcome, "cut")
 
     def test_a_quota_is_known_by_a_code_of_the_upstreams(self) -> None:
         """Under either name, and never by its message or by another status."""
