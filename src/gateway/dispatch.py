@@ -11,7 +11,7 @@ order of things. If money for the next call is refused, the last outcome stands.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from gateway.attempt import Attempt, Upstreams
@@ -28,6 +28,7 @@ from gateway.errors import (
     RateLimited,
     UpstreamTimeout,
 )
+from gateway.evidence import Evidence
 from gateway.health import LONG_PAUSE_S, LONGEST_PAUSE_S, Absence, DeploymentHealth, Entry, Fleet
 from gateway.ledger import AlreadyResolved, Purpose
 from gateway.relay import AnswerRefused, Keeper, Relay
@@ -76,7 +77,7 @@ class _Walk:
     settlement: Settlement
     span: Span
     keeper: Keeper | None
-    met: list[str]
+    met: list[str] = field(default_factory=list)
     error: GatewayError | None = None
     outcome: str = "unknown"
     asked_s: float = 1.0
@@ -95,7 +96,7 @@ class _Walk:
         if not is_limit:
             self.asked_s = min(max(verdict.wait_s or 0.0, 1.0), LONGEST_PAUSE_S)
         self.limited &= is_limit
-        self.exhausted &= isinstance(verdict.error, QuotaExhausted)
+        self.exhausted &= verdict.exhausted
 
     def skip(self, deployment: str, absence: Absence | None) -> None:
         """A deployment got no call."""
@@ -163,7 +164,7 @@ class Dispatcher:
         Raises GatewayError: of the ledger if the first hold is refused, else what the last outcome means for the
         client; ClientGone, Draining. The settlement knows of every call that was made.
         """
-        walk = _Walk(context, request, plan, settlement, span, keeper, [])
+        walk = _Walk(context, request, plan, settlement, span, keeper)
         for index, stage in enumerate(plan.stages):
             answer = await self._try_stage(walk, index, stage)
             if isinstance(answer, Answer):
@@ -222,44 +223,13 @@ class Dispatcher:
 
     async def _call(self, walk: _Walk, turn: _Turn, entry: Entry) -> Answer:
         """One call, with money behind it; the permit is answered on every way out."""
-        attempt, context, request = turn.attempt, walk.context, walk.request
-        evidence, deployment = attempt.evidence(), attempt.deployment
-        purpose = Purpose(
-            request_id=context.facts.request_id,
-            attempt=context.facts.attempts + 1,
-            alias=walk.plan.alias,
-            deployment=deployment.name,
-            price_version=attempt.price.version,
-        )
+        attempt = turn.attempt
+        evidence, purpose = attempt.evidence(), _purpose_of(walk, attempt)
         answer_permit = entry.permit.release
         try:
-            exit_ = _exit_of(walk, turn)
             await walk.settlement.cover(purpose, turn.bound_nanousd, evidence, attempt.price, former=walk.outcome)
-            with walk.span.child("attempt", deployment=deployment.name, provider=deployment.provider) as span:
-                upstream = await self._upstreams.open(
-                    context, request, attempt, evidence, span, credential=entry.credential
-                )
-                try:
-                    relay = Relay(
-                        context,
-                        request,
-                        upstream,
-                        evidence,
-                        walk.settlement,
-                        self._clock,
-                        exit=exit_,
-                        may_climb=turn.stage + 1 < len(walk.plan.stages),
-                        keeper=walk.keeper,
-                    )
-                    answer = await (relay.stream() if request.stream else relay.whole())
-                    if relay.broke is not None:
-                        span.fail(relay.broke)
-                except AttemptFailed as failed:
-                    span.fail(failed.verdict.outcome)
-                    raise
-                finally:
-                    upstream.close()
-            answer_permit = entry.permit.success if relay.broke is None else entry.permit.failure
+            answer, broke = await self._relay(walk, turn, evidence, entry.credential)
+            answer_permit = entry.permit.success if broke is None else entry.permit.failure
             return answer
         except AnswerRefused:
             answer_permit = entry.permit.success
@@ -270,6 +240,34 @@ class Dispatcher:
         finally:
             answer_permit(self._clock.now_s())
 
+    async def _relay(self, walk: _Walk, turn: _Turn, evidence: Evidence, credential: int) -> tuple[Answer, str | None]:
+        """Make the call and give the client its answer; and how the upstream broke, if content had gone out by then."""
+        context, request, deployment = walk.context, walk.request, turn.attempt.deployment
+        exit_ = _exit_of(walk, turn)
+        with walk.span.child("attempt", deployment=deployment.name, provider=deployment.provider) as span:
+            upstream = await self._upstreams.open(context, request, turn.attempt, evidence, span, credential=credential)
+            try:
+                relay = Relay(
+                    context,
+                    request,
+                    upstream,
+                    evidence,
+                    walk.settlement,
+                    self._clock,
+                    exit=exit_,
+                    may_climb=turn.stage + 1 < len(walk.plan.stages),
+                    keeper=walk.keeper,
+                )
+                answer = await (relay.stream() if request.stream else relay.whole())
+            except AttemptFailed as failed:
+                span.fail(failed.verdict.outcome)
+                raise
+            finally:
+                upstream.close()
+            if relay.broke is not None:
+                span.fail(relay.broke)
+            return answer, relay.broke
+
     # --- after a failure ----------------------------------------------------------------------------------------
 
     def _pause(self, name: str, health: DeploymentHealth, credential: int, verdict: Verdict) -> None:
@@ -278,7 +276,7 @@ class Dispatcher:
         asked_s, why = verdict.wait_s, Absence.RATE_LIMITED
         wait_s = self._retry.pause_s if asked_s is None else asked_s
         if verdict.pause is Pause.LONG:
-            why = Absence.QUOTA if isinstance(verdict.error, QuotaExhausted) else Absence.REFUSED
+            why = Absence.QUOTA if verdict.exhausted else Absence.REFUSED
             wait_s = max(asked_s or 0.0, LONG_PAUSE_S)
             self._on_alarm(name, why)
         health.pause(credential, self._clock.now_s() + min(wait_s, LONGEST_PAUSE_S), why)
@@ -343,6 +341,18 @@ class Dispatcher:
         if walk.error is None or isinstance(walk.error, RateLimited | QuotaExhausted | AllProvidersFailed):
             return AllProvidersFailed("No upstream could answer this request.", retry_after_s=soonest_s)
         return walk.error
+
+
+def _purpose_of(walk: _Walk, attempt: Attempt) -> Purpose:
+    """What the next call's hold is for."""
+    facts = walk.context.facts
+    return Purpose(
+        request_id=facts.request_id,
+        attempt=facts.attempts + 1,
+        alias=walk.plan.alias,
+        deployment=attempt.deployment.name,
+        price_version=attempt.price.version,
+    )
 
 
 def _exit_of(walk: _Walk, turn: _Turn) -> Exit:
