@@ -27,11 +27,6 @@ class Caller(Protocol):
         """What keeps a stream's client patient while an upstream call waits; None if that is not needed."""
         ...
 
-    @property
-    def started(self) -> bool:
-        """Whether the stream was promised, by start() or because the head could be held back no longer."""
-        ...
-
     def hold_head(self, until_s: float) -> None:
         """A stream may begin: if nothing has started it by monotonic `until_s`, it is promised then, with a comment.
 

@@ -32,7 +32,6 @@ class PatientCaller:
 
     cancel: Cancel | None = None
     pulse: Pulse | None = None
-    started = False
 
     def hold_head(self, until_s: float) -> None: ...
 

@@ -156,14 +156,12 @@ class RecordingCaller:
     def __init__(self, folder: Path, effects: Effects) -> None:
         self._client = folder / "client"
         self._effects = effects
-        self.started = False
 
     def hold_head(self, until_s: float) -> None:
         """No time passes here."""
 
     async def start(self) -> None:
         self._effects.perform("client start", lambda: None)
-        self.started = True
 
     async def send(self, frame: bytes) -> None:
         self._effects.perform("client event", lambda: append(self._client, "event"))

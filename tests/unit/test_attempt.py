@@ -36,7 +36,6 @@ class QuietCaller:
 
     cancel: Cancel | None = None
     pulse: Pulse | None = None
-    started = False
 
     def __init__(self) -> None:
         self.pauses: list[float] = []

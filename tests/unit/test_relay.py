@@ -78,7 +78,6 @@ class Journal:
     boot_id = 1
 
     def __init__(self) -> None:
-        self.started = False
         self.entries: list[str] = []
         self.received = b""
         self.cost: int | None = None
@@ -95,12 +94,10 @@ class Journal:
 
     def promise(self) -> None:
         """The head could be held back no longer: it went out with a comment."""
-        self.started = True
         self.received += comment("ping")
 
     async def start(self) -> None:
         self._note("start")
-        self.started = True
 
     async def send(self, frame: bytes) -> None:
         self._note("send")

@@ -415,11 +415,9 @@ class CallerTest(unittest.TestCase):
 
         async def story(caller: Caller) -> None:
             caller.hold_head(0.0)
-            self.assertEqual((caller.started, caller.cancel, caller.pulse), (False, None, None))
+            self.assertEqual((caller.cancel, caller.pulse), (None, None))
             await caller.pause(0)
-            self.assertFalse(caller.started)
             await caller.start()
-            self.assertTrue(caller.started)
             await caller.finish(b"data: x\n\n")
 
         self.assertEqual(list(ThreadsEngine().iterate(story)), ["data: x\n\n"])

@@ -59,7 +59,6 @@ class _DirectCaller:
 
     cancel: Cancel | None = None
     pulse: Pulse | None = None
-    started = False
 
     def hold_head(self, until_s: float) -> None:
         raise TypeError("a story that was asked for a whole answer began to stream")
@@ -92,13 +91,12 @@ class _StreamCaller:
 
     cancel: Cancel | None = None
     pulse: Pulse | None = None
-    started = False
 
     def hold_head(self, until_s: float) -> None:
         """Nothing is held back from whoever pulls."""
 
     async def start(self) -> None:
-        self.started = True
+        """Nothing to promise: there is no head."""
 
     async def send(self, frame: bytes) -> None:
         await _Yield(frame)
