@@ -23,7 +23,7 @@ from tracekit.trace import Span
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One upstream call as it will be made. `bound_nanousd` is the most it can cost."""
+    """A call to one deployment as it will be made, the same at each retry. `bound_nanousd` is the most it can cost."""
 
     deployment: Deployment
     price: PriceEntry

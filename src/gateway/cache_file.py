@@ -13,7 +13,8 @@ Rules:
 answer that was purged must not come back.
 
 Locks: the writing connection, and with it every field, belongs to the one thread that calls the methods not marked safe
-from any thread. `_read_lock` guards the reading connection, which is `query_only` and waits for no foreign lock.
+from any thread; others may look at `entries` and `bytes`. `_read_lock` guards the reading connection, which is
+`query_only` and waits for no foreign lock.
 """
 
 import contextlib

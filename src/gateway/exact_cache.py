@@ -11,8 +11,8 @@ Rules:
 - an answer that was asked for before a purge is not served after it: its epoch is no longer the tenant's
 
 Locks: `_changed` guards what waits for the writer (`_pending`, `_pending_bytes`, `_uses`, `_errands`), the counters,
-`_last_use`, `_next_report_s`, `_damaged` and `_file`, which is None when there is none. Only the writer calls the file,
-but for what is safe from any thread.
+`_last_use`, `_next_report_s`, `_damaged`, and each change of `_file`, which is None when there is none. Only the writer
+calls the file, but for what is safe from any thread.
 """
 
 import contextlib
@@ -80,7 +80,7 @@ class ExactCache:
     ) -> None:
         """Open the file; if that fails, the cache stays empty.
 
-        ttl_s      the longest lifetime of an entry, > 0
+        ttl_s      the longest lifetime of an entry; 0 keeps nothing
         max_bytes  bound of the sizes of all entries as they lie in the file
         draw       a random number, at least 0 and below 1
         on_error   is told of failures, at most once in REPORT_EVERY_S

@@ -59,7 +59,9 @@ def _any(verdicts: Iterable[_Verdict]) -> _Verdict:
 
 
 class _Judge:
-    """Judges values by parts of one document. `_enums` and `_targets` remember what was worked out of the schema."""
+    """Judges values by parts of one document. `_enums` and `_targets` remember what was worked out of the schema;
+    `_following` are the references, each with its value, that are being followed just now.
+    """
 
     def __init__(self, document: object) -> None:
         self._document = document
