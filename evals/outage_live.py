@@ -16,7 +16,6 @@ import argparse
 import http.client
 import json
 import os
-import platform
 import random
 import re
 import shutil
@@ -34,6 +33,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.__main__ import free_port, machine
+from evals import ROOT, SOURCES
 from evals.outage_verdict import (
     BUCKET_S,
     Books,
@@ -55,7 +56,6 @@ from evals.outage_verdict import (
     timeline,
 )
 
-ROOT = Path(__file__).resolve().parent.parent
 WORK = ROOT / ".ci-work"
 RESULTS = Path(__file__).resolve().parent / "results"
 ENGINE_FILES = ("tiny_gguf.py", "llamacpp_server.py")
@@ -178,13 +178,7 @@ class Child:
 
 def _environment() -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("OPENAI_", "GATEWAY_"))}
-    return kept | {"PYTHONPATH": str(ROOT / "src")}
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return kept | {"PYTHONPATH": str(SOURCES)}
 
 
 def _wait_for_port(port: int) -> None:
@@ -386,13 +380,13 @@ def run(plan: Plan, work: Path) -> Run:
 
 
 def _engine(plan: Plan, model: Path, name: str) -> Child:
-    port = _free_port()
+    port = free_port()
     command = [str(plan.python), str(plan.folder / ENGINE_FILES[1]), str(model), str(port), "tiny"]
     return Child(command, port, model.parent / f"{name}.log", ENGINE_ENV)
 
 
 def _gateway(work: Path, data: Path, trace: Path, primary: int, backup: int) -> Child:
-    config, port = work / "gateway.toml", _free_port()
+    config, port = work / "gateway.toml", free_port()
     config.write_text(CONFIG.format(threshold=THRESHOLD, cooldown_s=COOLDOWN_S, primary=primary, backup=backup))
     command = [sys.executable, "-m", "gateway.api", "--config", str(config), "--data-dir", str(data)]
     return Child([*command, "--port", str(port), "--trace-file", str(trace)], port, work / "gateway.log")
@@ -436,7 +430,7 @@ def report(plan: Plan, seen: Run, story: BreakerStory, judged: Sequence[Gate]) -
     met = [r for r in seen.records if r.started_s <= outage.killed_s < r.ended_s]
     return {
         "status": "passed" if all(gate.passed for gate in judged) else "failed",
-        "machine": _machine(),
+        "machine": {**machine(), "load_1m": round(os.getloadavg()[0], 1)},
         "n": len(seen.records),
         "seed": plan.seed,
         "clients": plan.clients,
@@ -469,19 +463,6 @@ def _rounded(value: Any) -> Any:
         case list() | tuple():
             return [_rounded(entry) for entry in value]
     return value
-
-
-def _machine() -> dict[str, Any]:
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    return {
-        "python": platform.python_version(),
-        "cpus": os.cpu_count(),
-        "kernel": platform.release(),
-        "load_1m": round(os.getloadavg()[0], 1),
-        "commit": commit.stdout.strip(),
-    }
 
 
 def _draw(results: Path, figures: Mapping[str, Any]) -> str:
