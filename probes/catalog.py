@@ -1,6 +1,6 @@
 """Every probe, in the order in which they run."""
 
-from probes import money, rates, retries
+from probes import caches, money, rates, retries, streams
 from probes.lab import Probe
 
-PROBES: tuple[Probe, ...] = (*money.PROBES, *rates.PROBES, *retries.PROBES)
+PROBES: tuple[Probe, ...] = (*money.PROBES, *rates.PROBES, *retries.PROBES, *streams.PROBES, *caches.PROBES)

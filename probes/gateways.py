@@ -201,6 +201,10 @@ class Inside(Running):
         self._server.start()
         self.address = ("127.0.0.1", self._server.server_port)
 
+    def data_files(self, start: str) -> list[Path]:
+        """The files of its data directory whose names begin so."""
+        return sorted(Path(self._folder.name).glob(f"{start}*"))
+
     def command(self, name: str, **arguments: Any) -> Any:
         return self.books.commands.run(name, arguments)
 

@@ -249,7 +249,7 @@ def _counted(answers: Mapping[int, int]) -> str:
 
 
 def attempts_share_no_hold(lab: Lab) -> str:
-    """An upstream bills and is silent, the next answers: both are on the books; without money for it, no second call."""
+    """An upstream bills and is silent, the next answers: both are paid; without money, no second call."""
     quiet, backup = lab.upstream(silent), lab.upstream(good())
     gateway = lab.inside(quiet, backup, provider="ttft_timeout_s = 0.3")
     rich = gateway.key()
@@ -398,7 +398,7 @@ def _saying(lie: object) -> Reply:
 
 
 def failed_call_with_usage(lab: Lab) -> str:
-    """An error that reports usage all the same: that much is paid, and a stream that ends badly is paid as far as seen."""
+    """An error that reports usage all the same: that much is paid, and of a broken stream what was seen."""
     upstream = lab.upstream(good())
     gateway = lab.inside(upstream)
 

@@ -67,7 +67,7 @@ def most_over(arrivals: list[float]) -> float:
 
 
 def to_the_unit(lab: Lab) -> str:
-    """With the clock standing still a burst is the burst, to the unit, whoever asks for what; then it refills exactly."""
+    """With the clock standing still a burst is the burst, to the unit, whoever asks; then it refills exactly."""
     upstream = lab.upstream(good())
     gateway = lab.inside(upstream, more=LIMITS)
     keys = [gateway.key(), gateway.key()]

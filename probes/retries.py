@@ -80,7 +80,7 @@ def callers_timeouts(lab: Lab) -> str:
 
 
 def pauses(lab: Lab) -> str:
-    """429 with Retry-After 7: no call to that deployment for 7 s, the next one serves; all limited: 429 within 1 to 7."""
+    """429 with Retry-After 7: no call to that deployment for 7 s, the next one serves; all limited: 429."""
     first, second = lab.upstream(failing(429, retry_after="7")), lab.upstream(good())
     gateway = lab.inside(first, second, retries="")
     key = gateway.key()
