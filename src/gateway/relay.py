@@ -31,6 +31,11 @@ from llmkit.types import Usage
 _END = frame(DONE)
 _CUT_AT_CAP = "length"
 
+MOST_HELD_BYTES = 1 << 20
+"""Of events before the first content. Upstreams send a few hundred bytes then; one that goes on and on is broken, and
+every stream's share of memory is this at most.
+"""
+
 
 class AnswerRefused(Exception):
     """A validator refused an answer of which the client has seen nothing; deliver() gives it all the same."""
@@ -138,14 +143,19 @@ class Relay:
         """
         shaper = ChunkShaper(want_usage=self.request.wants_usage, created=self._created, model=self._model)
         held: list[bytes] = []
+        held_bytes = 0
         done = False
         try:
             while (payload := await self._next()) is not None and (done := payload.strip() == DONE) is False:
-                held += shaper.feed(payload)
+                events = shaper.feed(payload)
+                held += events
                 self._note(shaper)
                 if self._flows or shaper.started:
                     await self._send(held)
                     held.clear()
+                elif (held_bytes := held_bytes + sum(map(len, events))) > MOST_HELD_BYTES:
+                    self._break_off(shaper)
+                    return await self._break(unusable(), "upstream_error", UNUSABLE_ANSWER)
                 if self._passes_cap(shaper):
                     return await self._cut_at_cap()
         except (Malformed, WireError) as error:
