@@ -47,7 +47,7 @@ def _is_fresh(upstream: Upstream, ask: Any) -> tuple[bool, Any]:
 
 
 def across_tenants(lab: Lab) -> str:
-    """A tenant warms the cache: its other key is served from it for nothing, another tenant never is, nor a dead key."""
+    """A tenant warms the cache: its other key is served for nothing, another tenant never is, nor a dead key."""
     upstream = lab.upstream(nonce)
     gateway = lab.inside(upstream, more=TENANTS)
     warm, sibling, other = gateway.key(), gateway.key(), gateway.key(tenant="other")
@@ -154,7 +154,7 @@ _SAME: tuple[dict[str, Any], ...] = (_user("ping "), _user("\r\nping\n"), {"stre
 
 
 def near_questions(lab: Lab) -> str:
-    """More than fifty requests that differ a little: each gets its own answer, but for what is documented as the same."""
+    """More than fifty requests that differ a little: each gets its own answer, the documented twins do not."""
     upstream = lab.upstream(nonce)
     gateway = lab.inside(upstream)
     key = gateway.key()
@@ -173,7 +173,7 @@ def near_questions(lab: Lab) -> str:
 
 
 def expiry(lab: Lab) -> str:
-    """An answer is gone after its hour, after the ttl that was asked for, and at once for no-cache and after a purge."""
+    """An answer is gone after its hour, after the ttl that was asked for, for no-cache, and after a purge."""
     upstream = lab.upstream(nonce)
     gateway = lab.inside(upstream)
     key = gateway.key()

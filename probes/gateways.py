@@ -111,6 +111,10 @@ class Running:
         """Every hold."""
         return list(self.command("ledger.holds"))
 
+    def holds_of(self, key: str) -> list[dict[str, Any]]:
+        """The holds of a key that are open or unresolved."""
+        return [hold for hold in self.holds() if hold["key_id"] == key.split("-")[2]]
+
     def wait_quiet(self) -> None:
         """Wait until no hold is open."""
         wait_until(lambda: not self._open_holds(), "a hold stays open")
@@ -311,7 +315,7 @@ class Outside(Running):
         self._folder.cleanup()
 
     def _read(self, ready: "queue.SimpleQueue[str]") -> None:
-        assert self._child.stdout is not None  # noqa: S101 - it was asked for
+        assert self._child.stdout is not None
         with self._child.stdout:
             for line in self._child.stdout:
                 self.lines.append(line.rstrip("\n"))

@@ -143,7 +143,7 @@ def _overrunning(kind: str, left: threading.Event) -> Reply:
         call.bill(7, 0)
         call.begin_stream()
         call.event(ROLE)
-        for number in range(1, 10_000):
+        for number in range(1, 20 * CAP):
             if call.left_within(0.004):
                 break
             call.bill(0, 1)
