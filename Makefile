@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check format lint types contracts clients bench cov clean
+.PHONY: help serve test check format lint types contracts clients bench probes cov clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  %-10s %s\n", $$1, $$2 }'
@@ -35,6 +35,9 @@ clients: $(VENV)/.develops ## Real clients and a real model server against the g
 
 bench: $(VENV)/.develops ## Measure the gateway's added latency and CPU per request
 	$(BIN)/python -m bench
+
+probes: $(VENV)/.develops ## Try to break a real gateway; fails if anything is found (ARGS="--only rate-limit")
+	$(BIN)/python -m probes $(ARGS)
 
 cov: $(VENV)/.develops ## Branch coverage of the tests
 	$(BIN)/coverage run -m unittest && $(BIN)/coverage report --skip-covered

@@ -1,11 +1,11 @@
 """Every probe, in the order in which they run."""
 
-from probes import caches, crashes, money, rates, requests, retries, secrets, streams
+from probes import bodies, caches, crashes, leaks, money, rates, retries, streams
 from probes.lab import Probe
 
 PROBES: tuple[Probe, ...] = (
-    *secrets.PROBES,
-    *requests.PROBES,
+    *leaks.PROBES,
+    *bodies.PROBES,
     *money.PROBES,
     *crashes.PROBES,
     *caches.PROBES,

@@ -3,6 +3,7 @@
 import threading
 import time
 from itertools import count
+from typing import Any
 
 from probes.gateways import Inside
 from probes.lab import Lab, Probe
@@ -101,13 +102,14 @@ def refusals_give_back(lab: Lab) -> str:
     poor, rich = gateway.key(0), gateway.key()
     gateway.clock.stop()
     reasons = {}
-    for reason, ask in {
-        "no money": lambda: gateway.chat(poor),
-        "no such model": lambda: gateway.chat(rich, model="nobody"),
-        "malformed": lambda: gateway.chat(rich, max_tokens=-1),
-        "no key": lambda: gateway.chat("sk-gw-x-y"),
-    }.items():
-        reasons[reason] = {ask().status for _ in range(2 * BURST)}
+    cases: dict[str, tuple[str, dict[str, Any]]] = {
+        "no money": (poor, {}),
+        "no such model": (rich, {"model": "nobody"}),
+        "malformed": (rich, {"max_tokens": -1}),
+        "no key": ("sk-gw-x-y", {}),
+    }
+    for reason, (key, more) in cases.items():
+        reasons[reason] = {gateway.chat(key, **more).status for _ in range(2 * BURST)}
     lab.check(429 not in set().union(*reasons.values()), f"refusals used the rate up: {reasons}")
     admitted = _admitted(lab, gateway, upstream, [rich, rich])
     lab.check(admitted == BURST, f"after {8 * BURST} refusals a burst let {admitted} pass")

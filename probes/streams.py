@@ -10,7 +10,7 @@ from probes.upstream import DONE, PATIENCE_S, ROLE, STOP, Call, Reply, chunk, co
 
 GROWTH_MIB = 16
 FLOOD_BYTES = 64 << 20
-TOTAL_S = 2
+TOTAL_S = 1
 
 
 # --- cut streams ------------------------------------------------------------------------------------------------

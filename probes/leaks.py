@@ -22,9 +22,7 @@ def nowhere(lab: Lab) -> str:
     said = [gateway.chat(key, f"{PROMPT} {key}").body for _ in range(6)]
     upstream.script(_quoting_stream, good())
     said += [gateway.chat(key, stream=True).body]
-    said += [
-        _odd(gateway.address, key, method, path, body, headers) for method, path, body, headers in _odd_places(key)
-    ]
+    said += [_odd(gateway.address, method, path, body, headers) for method, path, body, headers in _odd_places(key)]
     upstream.script(good())
     last = gateway.chat(key, f"{PROMPT} last")
     said += [last.body]
@@ -90,7 +88,7 @@ def _odd_places(key: str) -> list[tuple[str, str, bytes, list[tuple[str, str]]]]
     return places
 
 
-def _odd(address: Any, key: str, method: str, path: str, body: bytes, headers: list[tuple[str, str]]) -> bytes:
+def _odd(address: tuple[str, int], method: str, path: str, body: bytes, headers: list[tuple[str, str]]) -> bytes:
     """The whole answer, head and all, to a request whose every part is odd."""
     connection = http.client.HTTPConnection(*address, timeout=client.PATIENCE_S)
     try:

@@ -26,6 +26,23 @@ def _part(**fields: Any) -> bytes:
     return _messages([{"role": "user", "content": [fields]}])
 
 
+_NO_MESSAGES: tuple[Any, ...] = (
+    None,
+    1,
+    "a",
+    {},
+    {"0": {}},
+    [],
+    [None],
+    [1],
+    ["a"],
+    [[]],
+    [[{}]],
+    [{}],
+    [{"role": "user"}],
+)
+_NO_CONTENTS: tuple[Any, ...] = (None, 1, 1.5, True, {}, [], [None], [1], ["a"], [[]], [{}], [[{"type": "text"}]])
+_NO_ROLES: tuple[Any, ...] = (None, 1, [], {}, "", "nobody")
 _BODIES: dict[str, bytes] = {
     "empty": b"",
     "white": b" \r\n",
@@ -77,15 +94,9 @@ _BODIES: dict[str, bytes] = {
     "modalities is text": _with(modalities="text"),
     "functions of junk": _with(functions=[None], function_call={"name": 1}),
     "ten thousand messages": _messages([{"role": "user", "content": "x"}] * 10_000),
-    **{
-        f"messages {value!r}"[:60]: _messages(value)
-        for value in (None, 1, "hi", {}, {"0": {}}, [], [None], [1], ["hi"], [[]], [[{}]], [{}], [{"role": "user"}])
-    },
-    **{
-        f"content {value!r}"[:60]: _messages([{"role": "user", "content": value}])
-        for value in (None, 1, 1.5, True, {}, [], [None], [1], ["hi"], [[]], [{}], [[{"type": "text"}]])
-    },
-    **{f"role {value!r}": _messages([{"role": value, "content": "a"}]) for value in (None, 1, [], {}, "", "nobody")},
+    **{f"messages {value!r}": _messages(value) for value in _NO_MESSAGES},
+    **{f"content {value!r}": _messages([{"role": "user", "content": value}]) for value in _NO_CONTENTS},
+    **{f"role {value!r}": _messages([{"role": value, "content": "a"}]) for value in _NO_ROLES},
     "part without text": _part(type="text"),
     "text is a list": _part(type="text", text=["a"]),
     "type is a list": _part(type=["text"], text="a"),
