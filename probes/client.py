@@ -40,7 +40,9 @@ class Answer:
 
     @property
     def text(self) -> str:
-        """What the model said."""
+        """What the model said; nothing in an error."""
+        if self.status != 200:
+            return ""
         if b"data: " not in self.body:
             return str(json.loads(self.body)["choices"][0]["message"]["content"])
         parts = [json.loads(event) for event in self.events if event != b"[DONE]"]
@@ -89,15 +91,7 @@ def request(
     """One request on a connection of its own; `body` is JSON, or bytes as they are."""
     connection, response = _send(address, body, key, headers, method, path)
     try:
-        data, whole = bytearray(), True
-        try:
-            while piece := response.read1(65_536):
-                data += piece
-            whole = not response.length
-        except (http.client.IncompleteRead, ConnectionError):
-            whole = False
-        fields = {name.lower(): value for name, value in response.getheaders()}
-        return Answer(response.status, fields, bytes(data), whole)
+        return _read(response)
     finally:
         connection.close()
 
@@ -114,6 +108,39 @@ def send_and_leave(address: tuple[str, int], body: object, *, key: str) -> socke
     sock = socket.create_connection(address, PATIENCE_S)
     sock.sendall(head.encode("latin-1") + raw)
     return sock
+
+
+class Poised:
+    """A chat request of which the gateway has everything but the last byte; fire() it."""
+
+    def __init__(self, address: tuple[str, int], body: object, *, key: str) -> None:
+        raw = json.dumps(body).encode()
+        self._last = raw[-1:]
+        self._connection = http.client.HTTPConnection(*address, timeout=PATIENCE_S)
+        self._connection.putrequest("POST", CHAT)
+        self._connection.putheader("Authorization", f"Bearer {key}")
+        self._connection.putheader("Content-Length", str(len(raw)))
+        self._connection.endheaders(raw[:-1])
+
+    def fire(self) -> Answer:
+        """Send the last byte and wait for the answer."""
+        try:
+            self._connection.send(self._last)
+            return _read(self._connection.getresponse())
+        finally:
+            self._connection.close()
+
+
+def _read(response: http.client.HTTPResponse) -> Answer:
+    data, whole = bytearray(), True
+    try:
+        while piece := response.read1(65_536):
+            data += piece
+        whole = not response.length
+    except (http.client.IncompleteRead, ConnectionError):
+        whole = False
+    fields = {name.lower(): value for name, value in response.getheaders()}
+    return Answer(response.status, fields, bytes(data), whole)
 
 
 def _send(

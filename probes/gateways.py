@@ -124,7 +124,7 @@ class Running:
         try:
             self.wait_quiet()
         except TimeoutError:
-            return [f"holds stay open: {self._open_holds()}"]
+            return [f"{len(self._open_holds())} holds stay open"]
         report = self.command("ledger.verify")
         return [] if report["ok"] else [f"the books do not balance: {report}"]
 

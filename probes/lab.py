@@ -64,16 +64,16 @@ class Lab:
         self._stack.callback(self._end, gateway)
         return gateway
 
-    def at_once(self, count: int, act: Callable[[int], T]) -> list[T]:
-        """What `count` threads get that all act at the same moment."""
-        barrier = threading.Barrier(count)
+    def at_once(self, act: Callable[[S], T], tasks: Sequence[S]) -> list[T]:
+        """What `act` makes of each task, all at the same moment, each on a thread of its own."""
+        barrier = threading.Barrier(len(tasks))
 
-        def wait_and_act(number: int) -> T:
+        def wait_and_act(task: S) -> T:
             barrier.wait()
-            return act(number)
+            return act(task)
 
-        with ThreadPoolExecutor(count) as crowd:
-            return list(crowd.map(wait_and_act, range(count)))
+        with ThreadPoolExecutor(len(tasks)) as crowd:
+            return list(crowd.map(wait_and_act, tasks))
 
     def side_by_side(self, act: Callable[[S], T], tasks: Sequence[S]) -> list[T]:
         """What `act` makes of each task, a few at a time."""

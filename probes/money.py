@@ -61,7 +61,8 @@ def race(lab: Lab) -> str:
     upstream.script(good(prompt_tokens=prompt_tokens, completion_tokens=CAP, delay_s=0.05))
     for number in range(ROUNDS):
         key, calls, meter = gateway.key(worst), len(upstream.calls), upstream.metered_nanousd
-        statuses = lab.at_once(CALLERS, lambda _, key=key: gateway.chat(key).status)  # type: ignore[misc]
+        callers = [client.Poised(gateway.address, client.chat(), key=key) for _ in range(CALLERS)]
+        statuses = [answer.status for answer in lab.at_once(client.Poised.fire, callers)]
         gateway.wait_quiet()
         served, made = statuses.count(200), len(upstream.calls) - calls
         billed, shown = upstream.metered_nanousd - meter, gateway.shown(key)

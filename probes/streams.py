@@ -191,7 +191,7 @@ def _pours_raw(head: bytes, piece: bytes) -> Reply:
 
 _STATUS = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"
 _FAT = "y" * 60_000
-_FLOODS: dict[str, Reply] = {
+STREAM_FLOODS: dict[str, Reply] = {
     "a line without an end": _pours(b"a", first=b"data: "),
     "an event without an end": _pours(b"data:\n"),
     "an event of many lines": _pours(b"data: " + b"b" * 1000 + b"\n"),
@@ -231,7 +231,7 @@ def _pours_choices(call: Call) -> None:
 
 def stream_floods(lab: Lab) -> str:
     """64 MiB of lines, events, comments, deltas or heads without an end: left, told as cut, and memory is bounded."""
-    return _floods(lab, _FLOODS, "", stream=True)
+    return _floods(lab, STREAM_FLOODS, "", stream=True)
 
 
 def whole_floods(lab: Lab) -> str:

@@ -4,12 +4,13 @@ import unittest
 from contextlib import ExitStack
 from unittest import mock
 
-from probes import crashes, money, retries
+from probes import crashes, money, retries, streams
 from probes.catalog import PROBES
 from probes.lab import PROGRAM, Lab, Verdict, run
 from tests.support import faults
 from tests.support.broken_serve import program
 
+FLOODS = ("a line without an end", "role chunks")
 BY_NAME = {probe.name: probe for probe in PROBES}
 
 
@@ -19,11 +20,12 @@ class ProbesTest(unittest.TestCase):
     def setUp(self) -> None:
         """A fault is found in fewer rounds than are run to trust that there is none."""
         for owner, name, value in (
-            (money, "ROUNDS", 2),
+            (money, "ROUNDS", 30),
             (money, "PATIENCE_S", 2.5),
             (retries, "STORM", 48),
-            (retries, "_ODD_WAITS", ("99999999",)),
+            (retries, "ODD_WAITS", ("99999999",)),
             (crashes, "SETTLE_DELAYS_S", ()),
+            (streams, "STREAM_FLOODS", {name: streams.STREAM_FLOODS[name] for name in FLOODS}),
         ):
             patch = mock.patch.object(owner, name, value)
             patch.start()

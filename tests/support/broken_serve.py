@@ -4,7 +4,7 @@ import sys
 from typing import Any
 from unittest import mock
 
-from gateway import app, relay, verdict
+from gateway import api, app, relay, verdict
 from gateway.cli import serve_main
 from gateway.ledger import Ledger, OnCrash
 from llmkit import client
@@ -33,6 +33,7 @@ MISTAKES: dict[str, list[Any]] = {
     "forgets-the-dead": [mock.patch.object(app, "Ledger", _ForgetsTheDead)],
     "repeats-secrets": [
         mock.patch.object(verdict, "without_secrets", str),
+        mock.patch.object(api, "without_secrets", str),
         mock.patch.object(
             client, "_refusal", lambda head, body, **facts: _refuse(head, body, **facts | {"api_key": None})
         ),

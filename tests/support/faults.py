@@ -20,6 +20,7 @@ from gateway.exact_cache import ExactCache
 from gateway.gateway import Gateway
 from gateway.health import Fleet
 from gateway.ledger import Purpose
+from gateway.limits import TokenBucket
 from gateway.retry import RetryBudget
 from gateway.settlement import Settlement, _Held
 from llmkit import client, transport
@@ -73,12 +74,19 @@ async def _breaks_with_its_file(self: ExactCache, digest: bytes, tenant: str) ->
     raise OSError("the file is damaged")
 
 
+_exchange = transport.Pool._exchange
+
+
+def _takes_it_for_fresh(self: transport.Pool, *facts: Any, reused: bool) -> transport.Exchange:
+    return _exchange(self, *facts, reused=False)
+
+
 _ANY_TENANT = mock.patch.object(Record, "may_be_served", lambda self, digest, **facts: True)
 
 FAULTS: dict[str, list[Any]] = {
     "malformed-requests": [mock.patch.object(chat, "loads_object", json.loads)],
     "unexpected-errors": [mock.patch.object(Gateway, "_told", _tells_the_exception)],
-    "one-slot-race": [mock.patch.object(app, "Ledger", twins.IgnoresRowCount)],
+    "one-slot-race": [mock.patch.object(app, "Ledger", twins.ReadsThenAdds)],
     "overage-whole": [mock.patch.object(app, "Ledger", twins.ClampsToTheHold)],
     "overage-stream": [mock.patch.object(app, "Ledger", twins.ClampsToTheHold)],
     "quarantine": [mock.patch.object(Fleet, "flag", lambda self, deployments: None)],
@@ -87,7 +95,7 @@ FAULTS: dict[str, list[Any]] = {
     "lying-usage": [mock.patch.object(settlement, "assess", _believes_usage)],
     "failed-call-with-usage": [mock.patch.object(Settlement, "_charge_of", lambda self, held, left=False: None)],
     "attempts-share-no-hold": [mock.patch.object(Settlement, "cover", _shares_the_hold)],
-    "stale-connection": [mock.patch.object(transport, "_StaleError", ZeroDivisionError)],
+    "stale-connection": [mock.patch.object(transport.Pool, "_exchange", _takes_it_for_fresh)],
     "client-leaves": [mock.patch.object(_HttpCaller, "cancel", None)],
     "cache-across-tenants": [mock.patch.object(caching, "cache_key", _key_of_texts), _ANY_TENANT],
     "cache-timing": [mock.patch.object(caching, "cache_key", _key_of_texts), _ANY_TENANT],
@@ -97,9 +105,7 @@ FAULTS: dict[str, list[Any]] = {
     "cache-unworthy-answers": [mock.patch.object(caching, "refusal", lambda document, response_format: None)],
     "cache-damage": [mock.patch.object(ExactCache, "lookup", _breaks_with_its_file)],
     "rate-under-load": [mock.patch.object(admission, "TokenBucket", buckets.FixedWindow)],
-    "rate-to-the-unit": [
-        mock.patch.object(admission, "TokenBucket", lambda rate, burst: buckets.TokenBucket(rate, 11))
-    ],
+    "rate-to-the-unit": [mock.patch.object(admission, "TokenBucket", lambda rate, burst: TokenBucket(rate, burst + 1))],
     "rate-refusals": [mock.patch.object(admission.Admitted, "give_back", lambda self, now_s, facts: None)],
     "callers-errors": [mock.patch.object(verdict, "_CLIENTS_FAULT", verdict._BUSY)],
     "callers-timeouts": [mock.patch.dict(verdict._TOO_LATE, dict.fromkeys(verdict._TOO_LATE, verdict._SILENT))],
