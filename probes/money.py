@@ -73,6 +73,69 @@ def race(lab: Lab) -> str:
     return f"{ROUNDS} rounds of {CALLERS} callers: one served and one upstream call in each"
 
 
+TENANT_ROUNDS = 10
+
+
+def tenant_race(lab: Lab) -> str:
+    """The same for a tenant's budget and eight of its keys, half of the calls streamed."""
+    upstream = lab.upstream(good())
+    bound = worst_case_nanousd(lab.inside(upstream), upstream, client.chat(stream=True))
+    usd = f"{bound // 10**9}.{bound % 10**9:09d}"
+    tenants = [f'[[tenants]]\nname = "t{number}"\nbudget_usd = {usd}\n' for number in range(TENANT_ROUNDS)]
+    gateway = lab.inside(upstream, more="".join(tenants))
+    upstream.script(good(prompt_tokens=7, completion_tokens=CAP, delay_s=0.05))
+    for number in range(TENANT_ROUNDS):
+        keys, calls, meter = (
+            [gateway.key(tenant=f"t{number}") for _ in range(8)],
+            len(upstream.calls),
+            upstream.metered_nanousd,
+        )
+        callers = [
+            client.Poised(gateway.address, client.chat(stream=bool(at % 2)), key=keys[at // 2 % 8])
+            for at in range(CALLERS)
+        ]
+        statuses = [answer.status for answer in lab.at_once(client.Poised.fire, callers)]
+        gateway.wait_quiet()
+        served, made = statuses.count(200), len(upstream.calls) - calls
+        billed, counted = upstream.metered_nanousd - meter, sum(map(gateway.counted_nanousd, keys))
+        lab.check(served == made == 1, f"round {number}: {served} served, {made} upstream calls, for 1")
+        lab.check(set(statuses) <= {200, 402, 429}, f"round {number}: statuses {sorted(set(statuses))}")
+        lab.check(counted == billed, f"round {number}: {counted} counts, {billed} was billed")
+    return f"{TENANT_ROUNDS} rounds of {CALLERS} callers with 8 keys of a tenant: one served in each"
+
+
+_DEAR = """
+[[deployments]]
+name = "dear"
+provider = "p1"
+model = "dear"
+price = { input = 100, output = 400 }
+[[aliases]]
+name = "mixed"
+deployments = ["d0", "dear"]
+"""
+
+
+def dearer_backup(lab: Lab) -> str:
+    """The first deployment fails, the backup costs a hundred times as much: held for the dearest, or not called."""
+    failed, backup = lab.upstream(failing(500)), lab.upstream(good())
+    gateway = lab.inside(failed, backup, more=_DEAR)
+    rich = gateway.key()
+    served = gateway.chat(rich, model="mixed")
+    gateway.wait_quiet()
+    [row], billed = gateway.rows(rich), 100 * backup.metered_nanousd
+    lab.check(served.status == 200, f"failover to a dearer deployment: {served.status}")
+    lab.check(row["cost_nanousd"] == billed, f"billed {billed}, booked {row['cost_nanousd']}")
+    lab.check(row["overage_nanousd"] == 0, f"{row['overage_nanousd']} was not held for the dearer one")
+    poor, calls = gateway.key(billed), len(backup.calls)
+    refused = gateway.chat(poor, model="mixed")
+    gateway.wait_quiet()
+    lab.check(len(backup.calls) == calls, "the dearer one was called without money for its worst case")
+    lab.check(refused.status in (402, 503), f"without money for the dearer one: {refused.status}")
+    lab.check(gateway.counted_nanousd(poor) == 0, "a call that was not billed was charged")
+    return f"served for {row['cost_nanousd']} without overage; with less money {refused.status}, and not called"
+
+
 # --- a provider that bills more ---------------------------------------------------------------------------------
 
 
@@ -430,6 +493,8 @@ def failed_call_with_usage(lab: Lab) -> str:
 
 PROBES = (
     Probe("one-slot-race", "money-race", race),
+    Probe("tenant-slot-race", "money-race", tenant_race),
+    Probe("dearer-backup", "money-attempts", dearer_backup),
     Probe("overage-whole", "money-overage", overage_of_a_whole),
     Probe("overage-stream", "money-overage", overage_at_the_end_of_a_stream),
     Probe("quarantine", "money-overage", quarantine),

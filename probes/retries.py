@@ -3,9 +3,10 @@
 import threading
 import time
 from collections import defaultdict
-from typing import Any
+from collections.abc import Callable
 
 from probes import client
+from probes.gateways import Inside
 from probes.lab import Lab, Probe
 from probes.upstream import PATIENCE_S, Call, failing, good, wait_until
 
@@ -189,16 +190,32 @@ def outage(lab: Lab) -> str:
     return f"{served} of {asked} served, {calls} calls to the dead deployment"
 
 
+def abandoned_wait(lab: Lab) -> str:
+    """A client leaves while the gateway waits before a retry: there is none, and its row says so."""
+    upstream = lab.upstream(failing(503))
+    gateway = lab.inside(upstream, retries="[retry]\nbase_s = 60\ncap_s = 60\nretry_after_max_s = 60\n")
+    for stream in (False, True):
+        calls, key = len(upstream.calls), gateway.key()
+        sock = client.send_and_leave(gateway.address, client.chat(stream=stream), key=key)
+        upstream.wait_calls(calls + 1)
+        sock.close()
+        wait_until(lambda key=key: bool(gateway.rows(key)), "the gateway goes on waiting")  # type: ignore[misc]
+        [row] = gateway.rows(key)
+        lab.check(row["exit"] == "client_gone", f"the row says {row['exit']}")
+        lab.check(gateway.counted_nanousd(key) == 0, "a failed call without usage was charged")
+        gateway.clock.shift_s += 61
+        lab.check(len(upstream.calls) == calls + 1, f"{len(upstream.calls) - calls} calls for a client that left")
+    return "left in the wait before a retry: one call each, nothing charged"
+
+
 # --- half-open --------------------------------------------------------------------------------------------------
 
 
 def abandoned_probe(lab: Lab) -> str:
     """The one call of a half-open breaker is abandoned, or never answered: the next caller gets its turn."""
     ended = threading.Event()
-    arrived: list[int] = []
 
     def hangs(call: Call) -> None:
-        arrived.append(call.number)
         while not ended.is_set() and not call.left_within(0.02):
             pass
         call.close()
@@ -206,26 +223,24 @@ def abandoned_probe(lab: Lab) -> str:
     upstream = lab.upstream(failing(500))
     gateway = lab.inside(upstream, retries=TRIPPING)
     key = gateway.key()
-    for _ in range(3):
+    for _ in range(4):
         gateway.chat(key)
-    opened = gateway.chat(key)
-    lab.check(opened.status == 503 and len(upstream.calls) == 3, "the breaker did not open after 3 failures")
-    gateway.clock.shift_s += 5
+    lab.check(len(upstream.calls) == 3, f"the breaker let {len(upstream.calls)} failures through, not 3")
     upstream.script(hangs)
+    gateway.clock.shift_s += 5
     crowd = _Crowd(gateway, key, 12)
-    wait_until(lambda: crowd.answered == 11, "the others were not refused while the probe was out")
-    lab.check(arrived == [3], f"{len(arrived)} calls of a half-open breaker at once")
-    upstream.script(hangs)
-    gateway.clock.shift_s += 5
-    second = client.send_and_leave(gateway.address, client.chat(), key=key)
-    _wait_or_fault(lab, arrived, 2, "a probe that is never answered wedges the breaker")
-    second.close()
-    wait_until(lambda: len([hold for hold in gateway.holds() if hold["state"] == "open"]) <= 1, "the hold stays")
-    upstream.script(good())
-    recovered = gateway.chat(key).status
-    lab.check(recovered == 200, f"a probe whose client left wedges the breaker: {recovered}")
-    ended.set()
-    crowd.join()
+    try:
+        _must(lab, lambda: crowd.answered == 11, "more than one caller at once was let through half-open")
+        gateway.clock.shift_s += 5
+        with client.send_and_leave(gateway.address, client.chat(), key=key):
+            _must(lab, lambda: len(upstream.calls) == 5, "a probe that is never answered wedges the breaker")
+        _must(lab, lambda: _open_holds(gateway) <= 1, "the hold of a client that left stays")
+        upstream.script(good())
+        recovered = gateway.chat(key).status
+        lab.check(recovered == 200, f"a probe whose client left wedges the breaker: {recovered}")
+    finally:
+        ended.set()
+        crowd.join()
     state = gateway.gateway.deployment_states()["d0"]
     lab.check(state == "closed", f"the late end of the first probe left the breaker {state}")
     return "12 at once: one call; never answered: the next after a cooldown; abandoned: the next at once"
@@ -234,7 +249,7 @@ def abandoned_probe(lab: Lab) -> str:
 class _Crowd:
     """Callers on threads of their own; `answered` counts those who have their answer."""
 
-    def __init__(self, gateway: Any, key: str, size: int) -> None:
+    def __init__(self, gateway: Inside, key: str, size: int) -> None:
         self.answered = 0
         self._lock = threading.Lock()
         self._threads = [threading.Thread(target=self._ask, args=(gateway, key)) for _ in range(size)]
@@ -246,15 +261,20 @@ class _Crowd:
         for thread in self._threads:
             thread.join(PATIENCE_S)
 
-    def _ask(self, gateway: Any, key: str) -> None:
+    def _ask(self, gateway: Inside, key: str) -> None:
         gateway.chat(key)
         with self._lock:
             self.answered += 1
 
 
-def _wait_or_fault(lab: Lab, arrived: list[int], count: int, fault: str) -> None:
+def _open_holds(gateway: Inside) -> int:
+    return sum(hold["state"] == "open" for hold in gateway.holds())
+
+
+def _must(lab: Lab, is_true: Callable[[], bool], fault: str) -> None:
+    """Wait a while for what must happen."""
     try:
-        wait_until(lambda: len(arrived) >= count, fault, patience_s=3)
+        wait_until(is_true, fault, patience_s=2)
     except TimeoutError:
         lab.check(False, fault)
 
@@ -265,6 +285,7 @@ PROBES = (
     Probe("upstream-limits", "retry-breaker", pauses),
     Probe("odd-retry-after", "retry-breaker", odd_waits),
     Probe("retry-storm", "retry-breaker", storm),
+    Probe("abandoned-wait", "retry-breaker", abandoned_wait),
     Probe("outage", "retry-breaker", outage),
     Probe("abandoned-half-open", "retry-breaker", abandoned_probe),
 )

@@ -1,7 +1,9 @@
 """Every probe says FOUND of a gateway that has the fault it looks for: one that cannot proves nothing."""
 
 import unittest
+from collections.abc import Sequence
 from contextlib import ExitStack
+from typing import Any
 from unittest import mock
 
 from probes import crashes, money, retries, streams
@@ -31,11 +33,11 @@ class ProbesTest(unittest.TestCase):
             patch.start()
             self.addCleanup(patch.stop)
 
-    def verdict(self, name: str) -> Verdict:
-        """What the probe says of the gateway with the mistake that is meant for it."""
+    def verdict(self, name: str, patches: Sequence[Any] = ()) -> Verdict:
+        """What the probe says of a gateway with these patches, or with those that are meant for it."""
         served_by = program(faults.PROGRAMS[name]) if name in faults.PROGRAMS else PROGRAM
         with ExitStack() as stack:
-            for patch in faults.FAULTS.get(name, ()):
+            for patch in patches or faults.FAULTS.get(name, ()):
                 stack.enter_context(patch)
             return run(BY_NAME[name], Lab(seconds=1.5, program=served_by))
 
@@ -51,3 +53,9 @@ class ProbesTest(unittest.TestCase):
                 verdict = self.verdict(name)
                 self.assertTrue(verdict.found, verdict.line)
                 self.assertNotIn("the probe could not go on", verdict.seen)
+
+    def test_more_faults_are_found(self) -> None:
+        """No jitter, no gate, a probe that wedges, a release that counts, money that is forgotten, words in a log."""
+        for number, (name, patch) in enumerate(faults.OTHERS):
+            with self.subTest(name, number=number):
+                self.assertTrue(self.verdict(name, [patch]).found)

@@ -14,6 +14,7 @@ from gateway.api import _HttpCaller
 from gateway.breaker import Breaker
 from gateway.cache_entry import Record
 from gateway.cache_key import cache_key
+from gateway.engines.threads import pause
 from gateway.errors import ClientGone, GatewayError
 from gateway.evidence import Charge, Evidence
 from gateway.exact_cache import ExactCache
@@ -21,6 +22,7 @@ from gateway.gateway import Gateway
 from gateway.health import Fleet
 from gateway.ledger import Purpose
 from gateway.limits import TokenBucket
+from gateway.oplog import OpLog
 from gateway.retry import RetryBudget
 from gateway.settlement import Settlement, _Held
 from llmkit import client, transport
@@ -74,6 +76,10 @@ async def _breaks_with_its_file(self: ExactCache, digest: bytes, tenant: str) ->
     raise OSError("the file is damaged")
 
 
+async def _waits_unseeing(self: _HttpCaller, seconds: float) -> None:
+    pause(0.2)
+
+
 _exchange = transport.Pool._exchange
 
 
@@ -87,6 +93,8 @@ FAULTS: dict[str, list[Any]] = {
     "malformed-requests": [mock.patch.object(chat, "loads_object", json.loads)],
     "unexpected-errors": [mock.patch.object(Gateway, "_told", _tells_the_exception)],
     "one-slot-race": [mock.patch.object(app, "Ledger", twins.ReadsThenAdds)],
+    "tenant-slot-race": [mock.patch.object(app, "apply_budgets", lambda config, books: None)],
+    "dearer-backup": [mock.patch.object(dispatch, "max", min, create=True)],
     "overage-whole": [mock.patch.object(app, "Ledger", twins.ClampsToTheHold)],
     "overage-stream": [mock.patch.object(app, "Ledger", twins.ClampsToTheHold)],
     "quarantine": [mock.patch.object(Fleet, "flag", lambda self, deployments: None)],
@@ -115,6 +123,10 @@ FAULTS: dict[str, list[Any]] = {
         mock.patch.object(dispatch, "LONGEST_PAUSE_S", 1e12),
     ],
     "retry-storm": [mock.patch.object(RetryBudget, "take", lambda self, now_s: True)],
+    "abandoned-wait": [
+        mock.patch.object(_HttpCaller, "pause", _waits_unseeing),
+        mock.patch.object(_HttpCaller, "cancel", None),
+    ],
     "outage": [mock.patch.object(Breaker, "_learn", lambda self, outcome, now_ns: None)],
     "abandoned-half-open": [mock.patch.object(health, "Breaker", breakers.ForgetsReleases)],
     "cut-after-content": [mock.patch.object(relay.Relay, "_is_whole", lambda self, shaper: True)],
@@ -122,6 +134,16 @@ FAULTS: dict[str, list[Any]] = {
     "cut-whole": [mock.patch.object(relay, "from_wire", _accepts_junk)],
 }
 """By the probe that must say FOUND."""
+
+OTHERS: tuple[tuple[str, Any], ...] = (
+    ("retry-storm", mock.patch.object(dispatch, "backoff_s", lambda retry, **facts: 0.1)),
+    ("abandoned-half-open", mock.patch.object(health, "Breaker", breakers.HalfOpenWithoutGate)),
+    ("abandoned-half-open", mock.patch.object(health, "Breaker", breakers.WaitsForTheProbe)),
+    ("callers-timeouts", mock.patch.object(health, "Breaker", breakers.CountsReleases)),
+    ("unexpected-errors", mock.patch.object(OpLog, "error", lambda self, error: self.event("error", text=repr(error)))),
+    ("rate-refusals", mock.patch.object(admission, "TokenBucket", buckets.NoLock)),
+)
+"""More mistakes that a probe must find; each is one patch."""
 
 PROGRAMS = {
     "secrets-nowhere": "repeats-secrets",
