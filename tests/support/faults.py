@@ -97,7 +97,7 @@ FAULTS: dict[str, list[Any]] = {
     "dearer-backup": [mock.patch.object(dispatch, "max", min, create=True)],
     "overage-whole": [mock.patch.object(app, "Ledger", twins.ClampsToTheHold)],
     "overage-stream": [mock.patch.object(app, "Ledger", twins.ClampsToTheHold)],
-    "quarantine": [mock.patch.object(Fleet, "flag", lambda self, deployments: None)],
+    "quarantine": [mock.patch.object(Fleet, "flag", lambda self, deployment: None)],
     "overrun-stream": [mock.patch.object(relay.Relay, "_passes_cap", lambda self, shaper: False)],
     "multipliers": [mock.patch.object(attempt, "predicted_bytes", lambda request: 0)],
     "lying-usage": [mock.patch.object(settlement, "assess", _believes_usage)],
