@@ -9,6 +9,8 @@ from typing import Any
 
 PATIENCE_S = 30.0
 CHAT = "/v1/chat/completions"
+CAP = 16
+"""Output tokens that the smallest chat request asks for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ class Stream:
 
 def chat(text: str = "ping", **fields: Any) -> dict[str, Any]:
     """The smallest chat request."""
-    return {"model": "m", "messages": [{"role": "user", "content": text}], "max_tokens": 16} | fields
+    return {"model": "m", "messages": [{"role": "user", "content": text}], "max_tokens": CAP} | fields
 
 
 def request(

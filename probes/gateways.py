@@ -29,7 +29,7 @@ from gateway.providers import LiveProvider, Provider
 from gateway.server import FrontLimits, FrontServer
 from probes import client
 from probes.client import Answer
-from probes.upstream import Upstream, wait_until
+from probes.upstream import Call, Upstream, good, wait_until
 from tracekit.sinks import MemorySink
 from tracekit.trace import Tracer
 
@@ -321,3 +321,18 @@ class Outside(Running):
                 self.lines.append(line.rstrip("\n"))
                 if line.startswith("listening on http://"):
                     ready.put(line.split("http://")[1].strip())
+
+
+def worst_case_nanousd(gateway: Running, upstream: Upstream, body: Mapping[str, Any]) -> int:
+    """What is held for a request: seen while its upstream waits."""
+    seen: list[int] = []
+
+    def reply(call: Call) -> None:
+        seen.extend(int(hold["amount_nanousd"]) for hold in gateway.holds() if hold["state"] == "open")
+        good()(call)
+
+    upstream.script(reply)
+    gateway.ask(gateway.key(), dict(body))
+    if len(seen) != 1:
+        raise AssertionError(f"one hold was awaited, not {seen}")
+    return seen[0]

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from typing import Any
 from unittest import mock
 
-from probes import crashes, money, retries, streams
+from probes import attempts, crashes, money, retries, streams
 from probes.catalog import PROBES
 from probes.lab import PROGRAM, Lab, Verdict, run
 from tests.support import faults
@@ -23,7 +23,7 @@ class ProbesTest(unittest.TestCase):
         """A fault is found in fewer rounds than are run to trust that there is none."""
         for owner, name, value in (
             (money, "ROUNDS", 30),
-            (money, "PATIENCE_S", 2.5),
+            (attempts, "PATIENCE_S", 2.5),
             (retries, "STORM", 48),
             (retries, "ODD_WAITS", ("99999999",)),
             (crashes, "SETTLE_DELAYS_S", ()),
