@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check format lint types contracts clients bench evals cov clean
+.PHONY: help serve test check format lint types contracts clients bench evals probes cov clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  %-10s %s\n", $$1, $$2 }'
@@ -38,6 +38,9 @@ bench: $(VENV)/.develops ## Measure the gateway's added latency and CPU per requ
 
 evals: $(VENV)/.develops ## Hold what is claimed against measurements (ARGS="--quick", "--only router")
 	$(BIN)/python -m evals $(ARGS)
+
+probes: $(VENV)/.develops ## Try to break a real gateway; fails if anything is found (ARGS="--only rate-limit")
+	$(BIN)/python -m probes $(ARGS)
 
 cov: $(VENV)/.develops ## Branch coverage of the tests
 	$(BIN)/coverage run -m unittest && $(BIN)/coverage report --skip-covered

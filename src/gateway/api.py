@@ -33,6 +33,7 @@ from gateway.headers import Headers, bearer, fact_headers, key_of, options_of, r
 from gateway.http_head import HttpRefusal, NoBody, RequestHead
 from gateway.rows import Exit
 from gateway.server import Exchange
+from gateway.verdict import without_secrets
 from llmkit.openai import error_payload
 from llmkit.sse import comment, frame
 from llmkit.types import Cancel, Pulse
@@ -279,7 +280,9 @@ def _error_headers(error: GatewayError) -> Headers:
 
 
 def _error_body(error: GatewayError) -> bytes:
-    return error_payload(error.message, error.type, error.code, error.param)
+    """What a client is told: a key that it sent in the place of a model or a field is not repeated."""
+    param = error.param and without_secrets(error.param)
+    return error_payload(without_secrets(error.message), error.type, error.code, param)
 
 
 def _model(name: str) -> dict[str, object]:

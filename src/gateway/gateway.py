@@ -133,7 +133,7 @@ class Gateway:
         Returns how it was answered. Raises GatewayError for the client, ClientGone if nobody is there; whatever is
         raised, the money is resolved and the row is written.
         """
-        settlement = Settlement(self._ledger, self._clock, context)
+        settlement = Settlement(self._ledger, self._clock, context, self._fleet.flag)
         with self._tracer.start("request", parent=context.trace_parent) as span:
             try:
                 return await self._serve(context, settlement, span)
@@ -144,7 +144,6 @@ class Gateway:
                     raise
                 raise told from error
             finally:
-                self._fleet.flag(settlement.overbilled)
                 _describe(span, context, settlement.ending)
 
     async def refuse(self, principal: Principal, caller: Caller, facts: Facts, error: GatewayError) -> None:

@@ -7,7 +7,7 @@ all of its credentials are. What a failure means is decided elsewhere. Time is h
 
 import math
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -141,9 +141,9 @@ class Fleet:
         """Deployments that were seen to bill more than a hold."""
         return tuple(sorted(self._overbilled))
 
-    def flag(self, deployments: Iterable[str]) -> None:
-        """Remember that these billed more than a hold."""
-        self._overbilled.update(deployments)
+    def flag(self, deployment: str) -> None:
+        """Remember that it billed more than a hold."""
+        self._overbilled.add(deployment)
 
     def serves(self, deployment: Deployment) -> bool:
         """Whether it is in service: one that bills more than a hold is taken out if its configuration says so."""

@@ -29,11 +29,13 @@ from llmkit.openai_stream import ChunkShaper
 from llmkit.sse import DONE, frame
 from llmkit.types import Usage
 
-LARGEST_HELD_BYTES = 1 << 20
-"""Of events before any content; real ones are a role, and now and then a vendor's notes of some kilobytes."""
-
 _END = frame(DONE)
 _CUT_AT_CAP = "length"
+
+MOST_HELD_BYTES = 1 << 20
+"""Of events before the first content. Upstreams send a few hundred bytes then; one that goes on and on is broken, and
+every stream's share of memory is this at most.
+"""
 
 
 class AnswerRefused(Exception):
@@ -148,11 +150,13 @@ class Relay:
             while (payload := await self._next()) is not None and not (done := payload.strip() == DONE):
                 events = shaper.feed(payload)
                 held += events
-                held_bytes += sum(map(len, events))
                 self._note(shaper)
-                if self._flows or shaper.started or held_bytes > LARGEST_HELD_BYTES:
+                if self._flows or shaper.started:
                     await self._send(held)
                     held.clear()
+                elif (held_bytes := held_bytes + sum(map(len, events))) > MOST_HELD_BYTES:
+                    self._break_off(shaper)
+                    return await self._break(unusable(), "upstream_error", UNUSABLE_ANSWER)
                 if self._passes_cap(shaper):
                     return await self._cut_at_cap()
         except (Malformed, WireError) as error:

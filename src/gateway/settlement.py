@@ -11,6 +11,7 @@ So two calls that may both have been billed never share a hold. close() may be c
 does anything.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gateway.clock import Clock
@@ -45,15 +46,15 @@ class _Held:
 class Settlement:
     """The money of one request in the making. Belongs to the request's own story.
 
-    overbilled  deployments that billed more than a hold
-    _booked     what its calls were settled at, each with its evidence, in order
-    _unknown    whether the outcome of a call is unknown
+    on_overbilled  is told of a deployment that billed more than a hold, before the answer's last byte leaves
+    _booked        what its calls were settled at, each with its evidence, in order
+    _unknown       whether the outcome of a call is unknown
     """
 
     ledger: Ledger
     clock: Clock
     context: RequestContext
-    overbilled: set[str] = field(default_factory=set)
+    on_overbilled: Callable[[str], None] = lambda deployment: None
     ending: Ending | None = None
     _held: _Held | None = None
     _booked: list[tuple[Evidence, Charge]] = field(default_factory=list)
@@ -128,7 +129,7 @@ class Settlement:
         else:
             self._booked.append((held.evidence, charge))
             if charge.cost_nanousd > held.reservation.amount_nanousd:
-                self.overbilled.add(held.purpose.deployment)
+                self.on_overbilled(held.purpose.deployment)
 
     def _row(self, ending: Ending) -> RequestRow:
         context, facts = self.context, self.context.facts

@@ -196,7 +196,8 @@ class ChunkShaper:
         raw = choice.get("finish_reason", "")
         if raw is None:
             return
-        if state.finish is not None or (raw == "" and ("finish_reason" not in choice or any(delta.values()))):
+        is_none = type(raw) is not str or (raw == "" and ("finish_reason" not in choice or any(delta.values())))
+        if state.finish is not None or is_none:
             self._set(choice, "finish_reason", None)
             return
         state.finish = finish_reason(choice, calls_sent=state.tools.sent, usage=self.usage)

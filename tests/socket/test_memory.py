@@ -5,7 +5,7 @@ import unittest
 
 from gateway.context import RequestContext
 from gateway.errors import InvalidRequest, forget
-from tests.support.front import CHAT, FrontCase
+from tests.support.front import CHAT, ROLE, FrontCase, event, stream, words
 from tests.support.world import scripted
 
 
@@ -53,3 +53,15 @@ class RefusalMemoryTest(FrontCase):
         self.assertEqual(
             [held for held in contexts() if held.principal.key_id in {key.split("-")[2] for key in keys}], []
         )
+
+
+class HeldMemoryTest(FrontCase):
+    """Events that wait for the first content."""
+
+    def test_an_upstream_that_goes_on_without_a_word_is_given_up(self) -> None:
+        """A mebibyte of roles and empty deltas is held back, not more; then another deployment may answer."""
+        silent = [event({"role": "assistant"}, padding="x" * 100_000)] * 11
+        front = self.live(stream(*silent, *words("late")), stream(ROLE, *silent[:9], *words("in time")))
+        self.assert_error(front.chat(stream=True), 502, "upstream_error")
+        self.assertIn(b"in time", front.chat(stream=True).body)
+        self.assertEqual([row["exit"] for row in front.rows(2)], ["failed", "routed"])

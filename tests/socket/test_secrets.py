@@ -125,6 +125,17 @@ class KeySecretTest(SecretsCase):
         for key in keys:
             self.assertIn(hash_key(key), book)
 
+    def test_a_key_that_was_sent_as_something_else_is_not_repeated(self) -> None:
+        """As a model, a path, or the name of a field: an error ends up in the logs of whoever gets it."""
+        front = self.live(whole())
+        self.assertEqual(self.kept(front.ask("GET", f"/v1/{front.key}")).status, 404)
+        self.assertEqual(self.kept(front.ask("GET", f"/v1/models/{front.key}")).status, 404)
+        self.assertEqual(self.kept(front.chat(model=front.key)).status, 404)
+        self.assertEqual(
+            self.kept(front.ask("POST", CHAT, f'{{"{front.key}": 1, "{front.key}": 2}}'.encode())).status, 400
+        )
+        self.assert_nowhere(front, front.key.rpartition("-")[2])
+
 
 class UpstreamSecretTest(SecretsCase):
     def test_a_secret_that_an_upstream_quotes_ends_at_the_gateway(self) -> None:

@@ -304,6 +304,14 @@ class FinishTest(unittest.TestCase):
         shape([chunk(ROLE), tool, chunk({}, "stop", index=1), chunk({}, "stop")], shaping)
         self.assertEqual(shaping.finish_reasons, ("stop", "tool_calls"))
 
+    def test_a_finish_reason_is_a_word(self) -> None:
+        """A number, a flag or an object ends nothing."""
+        for odd in (7, 0, False, True, {}, ["stop"]):
+            with self.subTest(odd):
+                shaping = shaper()
+                left = shape([chunk({"content": "a"}), chunk({}, odd)], shaping)
+                self.assertEqual((finishes(left), shaping.finished), ([None, None], False))
+
     def test_a_stream_is_finished_when_every_choice_is(self) -> None:
         """And not before one was seen."""
         shaping = shaper()

@@ -198,8 +198,8 @@ class FleetTest(unittest.TestCase):
         """And taken out of service if so configured."""
         mini, other = self.config.deployments.values()
         self.assertEqual((self.fleet.overbilled, self.fleet.serves(mini)), ((), True))
-        self.fleet.flag(["other", "mini"])
-        self.fleet.flag([])
+        self.fleet.flag("other")
+        self.fleet.flag("mini")
         self.assertEqual(self.fleet.overbilled, ("mini", "other"))
         self.assertEqual((self.fleet.serves(mini), self.fleet.serves(other)), (False, True))
 
@@ -233,7 +233,7 @@ class FleetTest(unittest.TestCase):
 
     def test_an_overbilled_deployment_stays_so(self) -> None:
         """Whatever was changed: only a restart forgets it."""
-        self.fleet.flag(["mini"])
+        self.fleet.flag("mini")
         changed = self.mini(model="gw-next")
         fleet = self.reloaded(changed)
         self.assertFalse(fleet.serves(changed.deployments["mini"]))

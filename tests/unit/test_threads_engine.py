@@ -332,6 +332,20 @@ class StreamTest(unittest.TestCase):
                 ThreadsEngine().run(story)
 
 
+class OverageTest(unittest.TestCase):
+    """An upstream that bills more than its hold."""
+
+    def test_a_deployment_is_flagged_before_the_end_of_a_stream(self) -> None:
+        """Whoever has the last byte and asks again meets a deployment that is known for it."""
+        usage = {"prompt_tokens": 7, "completion_tokens": 900_000}
+        with RealWorld(providers=scripted({"text": "hi", "usage": usage})) as world:
+            events = world.gateway.stream(world.key(), chat(max_tokens=10))
+            while not next(events).endswith("[DONE]\n\n"):
+                self.assertEqual(world.gateway.overbilled, ())
+            self.assertEqual(world.gateway.overbilled, ("mini",))
+            self.assertEqual(list(events), [])
+
+
 class PauseTest(unittest.TestCase):
     """A wait that a client can end."""
 

@@ -1,0 +1,154 @@
+"""What a probe works with: gateways, upstreams, crowds, and the faults that it found. Everything ends with the lab."""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, TypeVar
+
+from gateway.providers import Provider
+from probes.gateways import ONE_TRY, Inside, Outside, config
+from probes.upstream import Reply, Upstream
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+_HANDS = 8
+
+PROGRAM = ("-m", "gateway.api")
+
+
+class Lab:
+    """The tools of one probe. Use as a context manager; faults may be read after it.
+
+    seconds  bound for each load that is driven
+    program  what an interpreter runs to serve: the gateway, or a broken one
+    faults   what was found
+    """
+
+    def __init__(self, *, seconds: float = 6.0, program: Sequence[str] = PROGRAM) -> None:
+        self.seconds = seconds
+        self.faults: list[str] = []
+        self._program = program
+        self._stack = ExitStack()
+
+    def check(self, is_right: bool, fault: str) -> None:
+        """Note a fault unless all is right."""
+        if not is_right:
+            self.faults.append(fault)
+
+    def upstream(self, *replies: Reply) -> Upstream:
+        """An upstream."""
+        upstream = Upstream(*replies)
+        self._stack.callback(self._end_upstream, upstream)
+        return upstream
+
+    def inside(
+        self,
+        *upstreams: Upstream,
+        retries: str = ONE_TRY,
+        more: str = "",
+        providers: Mapping[str, Provider] | None = None,
+        **entries: str,
+    ) -> Inside:
+        """A gateway in this process; entries as of gateways.config. Its books are checked at the end of the lab."""
+        gateway = Inside(config(*upstreams, more=retries + more, **entries), providers=providers)
+        self._stack.callback(self._end, gateway)
+        return gateway
+
+    def outside(self, *upstreams: Upstream, more: str = "", durability: str = "normal", **entries: str) -> Outside:
+        """A gateway in a process of its own, as inside()."""
+        gateway = Outside(config(*upstreams, more=ONE_TRY + more, **entries), self._program, durability=durability)
+        self._stack.callback(self._end, gateway)
+        return gateway
+
+    def at_once(self, act: Callable[[S], T], tasks: Sequence[S]) -> list[T]:
+        """What `act` makes of each task, all at the same moment, each on a thread of its own."""
+        barrier = threading.Barrier(len(tasks))
+
+        def wait_and_act(task: S) -> T:
+            barrier.wait()
+            return act(task)
+
+        with ThreadPoolExecutor(len(tasks)) as crowd:
+            return list(crowd.map(wait_and_act, tasks))
+
+    def side_by_side(self, act: Callable[[S], T], tasks: Sequence[S]) -> list[T]:
+        """What `act` makes of each task, a few at a time."""
+        with ThreadPoolExecutor(_HANDS) as crowd:
+            return list(crowd.map(act, tasks))
+
+    def __enter__(self) -> "Lab":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def _end(self, gateway: Inside | Outside) -> None:
+        try:
+            self.faults += gateway.check()
+        except Exception as error:  # noqa: BLE001 - a gateway that cannot be asked is a fault
+            self.faults.append(f"the gateway cannot be asked any more: {error!r}")
+        finally:
+            gateway.close()
+
+    def _end_upstream(self, upstream: Upstream) -> None:
+        upstream.close()
+        self.faults += [f"the scripted upstream failed: {fault!r}" for fault in upstream.faults]
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One attempt to break a promise.
+
+    area  the kind of promise; attack  a function that notes faults in a lab and returns what was seen
+    """
+
+    name: str
+    area: str
+    attack: Callable[[Lab], str]
+
+    @property
+    def aim(self) -> str:
+        """What it tries, in one line."""
+        return (self.attack.__doc__ or "").partition("\n")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of a probe. `seen` is short and concrete."""
+
+    name: str
+    area: str
+    found: bool
+    seen: str
+
+    @property
+    def line(self) -> str:
+        return f"{'FOUND' if self.found else 'not found':<10} {self.name}: {self.seen}"
+
+    def as_json(self) -> dict[str, Any]:
+        verdict = "FOUND" if self.found else "not found"
+        return {"name": self.name, "area": self.area, "verdict": verdict, "seen": self.seen}
+
+
+_MOST_FAULTS = 4
+
+
+def run(probe: Probe, lab: Lab) -> Verdict:
+    """Let a probe loose. One that cannot do its work proves nothing, so that counts as found."""
+    seen = ""
+    with lab:
+        try:
+            seen = probe.attack(lab)
+        except Exception as error:  # noqa: BLE001 - whatever it is, nothing is proven
+            lab.faults.append(f"the probe could not go on: {type(error).__name__}: {error}")
+    if not lab.faults:
+        return Verdict(probe.name, probe.area, found=False, seen=seen)
+    more = len(lab.faults) - _MOST_FAULTS
+    told = "; ".join(lab.faults[:_MOST_FAULTS]) + (f"; and {more} more" if more > 0 else "")
+    return Verdict(probe.name, probe.area, found=True, seen=" ".join(told.split()))

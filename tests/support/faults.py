@@ -1,0 +1,154 @@
+"""Gateways that are wrong on purpose, each by one mistake, named by the probe that must find it.
+
+A mistake is a list of patches of the gateway in this process; those of a gateway in a process of its own stand in
+`broken_serve`. Each leaves as much as possible in order, and several are the twins of other tests.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+from unittest import mock
+
+from gateway import admission, app, attempt, caching, chat, dispatch, health, relay, settlement, verdict
+from gateway.api import _HttpCaller
+from gateway.breaker import Breaker
+from gateway.cache_entry import Record
+from gateway.cache_key import cache_key
+from gateway.engines.threads import pause
+from gateway.errors import ClientGone, GatewayError
+from gateway.evidence import Charge, Evidence
+from gateway.exact_cache import ExactCache
+from gateway.gateway import Gateway
+from gateway.health import Fleet
+from gateway.ledger import Purpose
+from gateway.limits import TokenBucket
+from gateway.oplog import OpLog
+from gateway.retry import RetryBudget
+from gateway.settlement import Settlement, _Held
+from llmkit import client, transport
+from llmkit.openai import Completion, Malformed, WireError, from_wire
+from llmkit.prices import PriceEntry
+from llmkit.types import Usage
+from tests.support import breakers, buckets, twins
+
+_GOOD = json.dumps({"choices": [{"index": 0, "message": {"role": "assistant", "content": "?"}}]}).encode()
+
+
+async def _shares_the_hold(
+    self: Settlement, purpose: Purpose, bound: int, evidence: Evidence, price: PriceEntry, *, former: str = ""
+) -> None:
+    """T23: a retry goes on with the hold of the attempt before it, however that ended."""
+    reservation = self._held.reservation if self._held else None
+    if reservation is None:
+        reservation = await self.ledger.reserve(self.context.principal.account, bound, purpose)
+    else:
+        self.ledger.carry(reservation, purpose)
+    self._held = _Held(reservation, purpose, evidence, price)
+
+
+def _believes_usage(evidence: Evidence, price: PriceEntry, *, streamed: bool) -> Charge:
+    usage = evidence.usage or Usage()
+    return Charge(price.price.cost_nanousd(usage), usage, estimated=False)
+
+
+def _tells_the_exception(self: Gateway, error: BaseException, context: object) -> BaseException:
+    return error if isinstance(error, GatewayError | ClientGone) else GatewayError(str(error))
+
+
+def _accepts_junk(raw: bytes, **facts: Any) -> Completion:
+    try:
+        return from_wire(raw, **facts)
+    except (Malformed, WireError):
+        return from_wire(_GOOD, **facts)
+
+
+def _key_of_texts(*, body: Mapping[str, Any], **_: Any) -> bytes:
+    """T24: a key of the prompt alone: no tenant, no system prompt, no parameters."""
+    return json.dumps(body["messages"][-1]["content"]).encode()
+
+
+def _key_of_named_tenant(*, tenant: str, body: Mapping[str, Any], **facts: Any) -> bytes:
+    named = str(body.get("user", tenant))
+    return cache_key(tenant=named, body={name: body[name] for name in body if name != "user"}, **facts)
+
+
+async def _breaks_with_its_file(self: ExactCache, digest: bytes, tenant: str) -> None:
+    raise OSError("the file is damaged")
+
+
+async def _waits_unseeing(self: _HttpCaller, seconds: float) -> None:
+    pause(0.2)
+
+
+_exchange = transport.Pool._exchange
+
+
+def _takes_it_for_fresh(self: transport.Pool, *facts: Any, reused: bool) -> transport.Exchange:
+    return _exchange(self, *facts, reused=False)
+
+
+_ANY_TENANT = mock.patch.object(Record, "may_be_served", lambda self, digest, **facts: True)
+
+FAULTS: dict[str, list[Any]] = {
+    "malformed-requests": [mock.patch.object(chat, "loads_object", json.loads)],
+    "unexpected-errors": [mock.patch.object(Gateway, "_told", _tells_the_exception)],
+    "one-slot-race": [mock.patch.object(app, "Ledger", twins.ReadsThenAdds)],
+    "tenant-slot-race": [mock.patch.object(app, "apply_budgets", lambda config, books: None)],
+    "dearer-backup": [mock.patch.object(dispatch, "max", min, create=True)],
+    "overage-whole": [mock.patch.object(app, "Ledger", twins.ClampsToTheHold)],
+    "overage-stream": [mock.patch.object(app, "Ledger", twins.ClampsToTheHold)],
+    "quarantine": [mock.patch.object(Fleet, "flag", lambda self, deployment: None)],
+    "overrun-stream": [mock.patch.object(relay.Relay, "_passes_cap", lambda self, shaper: False)],
+    "multipliers": [mock.patch.object(attempt, "predicted_bytes", lambda request: 0)],
+    "lying-usage": [mock.patch.object(settlement, "assess", _believes_usage)],
+    "failed-call-with-usage": [mock.patch.object(Settlement, "_charge_of", lambda self, held, left=False: None)],
+    "attempts-share-no-hold": [mock.patch.object(Settlement, "cover", _shares_the_hold)],
+    "stale-connection": [mock.patch.object(transport.Pool, "_exchange", _takes_it_for_fresh)],
+    "client-leaves": [mock.patch.object(_HttpCaller, "cancel", None)],
+    "cache-across-tenants": [mock.patch.object(caching, "cache_key", _key_of_texts), _ANY_TENANT],
+    "cache-timing": [mock.patch.object(caching, "cache_key", _key_of_texts), _ANY_TENANT],
+    "cache-near-questions": [mock.patch.object(caching, "cache_key", _key_of_texts)],
+    "tenant-in-request": [mock.patch.object(caching, "cache_key", _key_of_named_tenant), _ANY_TENANT],
+    "cache-expiry": [_ANY_TENANT],
+    "cache-unworthy-answers": [mock.patch.object(caching, "refusal", lambda document, response_format: None)],
+    "cache-damage": [mock.patch.object(ExactCache, "lookup", _breaks_with_its_file)],
+    "rate-under-load": [mock.patch.object(admission, "TokenBucket", buckets.FixedWindow)],
+    "rate-to-the-unit": [mock.patch.object(admission, "TokenBucket", lambda rate, burst: TokenBucket(rate, burst + 1))],
+    "rate-refusals": [mock.patch.object(admission.Admitted, "give_back", lambda self, now_s, facts: None)],
+    "callers-errors": [mock.patch.object(verdict, "_CLIENTS_FAULT", verdict._BUSY)],
+    "callers-timeouts": [mock.patch.dict(verdict._TOO_LATE, dict.fromkeys(verdict._TOO_LATE, verdict._SILENT))],
+    "upstream-limits": [mock.patch.object(dispatch.Dispatcher, "_pause", lambda self, *facts: None)],
+    "odd-retry-after": [
+        mock.patch.object(client, "_bounded", float),
+        mock.patch.object(dispatch, "LONGEST_PAUSE_S", 1e12),
+    ],
+    "retry-storm": [mock.patch.object(RetryBudget, "take", lambda self, now_s: True)],
+    "abandoned-wait": [
+        mock.patch.object(_HttpCaller, "pause", _waits_unseeing),
+        mock.patch.object(_HttpCaller, "cancel", None),
+    ],
+    "outage": [mock.patch.object(Breaker, "_learn", lambda self, outcome, now_ns: None)],
+    "abandoned-half-open": [mock.patch.object(health, "Breaker", breakers.ForgetsReleases)],
+    "cut-after-content": [mock.patch.object(relay.Relay, "_is_whole", lambda self, shaper: True)],
+    "cut-before-content": [mock.patch.object(relay.Relay, "_is_whole", lambda self, shaper: True)],
+    "cut-whole": [mock.patch.object(relay, "from_wire", _accepts_junk)],
+}
+"""By the probe that must say FOUND."""
+
+OTHERS: tuple[tuple[str, Any], ...] = (
+    ("retry-storm", mock.patch.object(dispatch, "backoff_s", lambda retry, **facts: 0.1)),
+    ("abandoned-half-open", mock.patch.object(health, "Breaker", breakers.HalfOpenWithoutGate)),
+    ("abandoned-half-open", mock.patch.object(health, "Breaker", breakers.WaitsForTheProbe)),
+    ("callers-timeouts", mock.patch.object(health, "Breaker", breakers.CountsReleases)),
+    ("unexpected-errors", mock.patch.object(OpLog, "error", lambda self, error: self.event("error", text=repr(error)))),
+    ("rate-refusals", mock.patch.object(admission, "TokenBucket", buckets.NoLock)),
+)
+"""More mistakes that a probe must find; each is one patch."""
+
+PROGRAMS = {
+    "secrets-nowhere": "repeats-secrets",
+    "kill-at-each-point": "forgets-the-dead",
+    "stream-floods": "reads-without-end",
+    "whole-floods": "reads-without-end",
+}
+"""The same for gateways in processes of their own: the mistakes of broken_serve."""
