@@ -4,7 +4,7 @@ Until the model has written something, a stream's events are held back, and what
 may answer instead; also after the head has gone out. From the first content on each event leaves as it came, before the
 next is read, and what fails is told in-band without an end mark: a cut stream never looks finished. A stream whose
 upstream passes the cap is cut. An answer that a validator refuses is given up only if something stronger may answer.
-What is held back has a bound, beyond which the stream flows as if it had content.
+What is held back has a bound, beyond which the upstream counts as broken.
 """
 
 import contextlib

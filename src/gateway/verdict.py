@@ -249,5 +249,5 @@ def _is_field(param: str) -> bool:
 
 
 def without_secrets(message: str) -> str:
-    """An upstream's message without anything that looks like a credential."""
+    """A message without anything that looks like a credential, cut at 500 characters."""
     return _SECRET.sub("[removed]", message)[:500]
