@@ -147,6 +147,8 @@ class Commands:
         tenant = _optional_text(arguments, "tenant")
         if (tenant is None) is not (arguments.get("all") is True):
             raise CommandError("purge needs either a tenant or --all")
+        if tenant is not None and tenant not in self._keys.tenants():
+            raise CommandError(f"there is no tenant {tenant!r}")
         return {"tenant": tenant, "removed": drive(self._cache.purge(tenant))}
 
 

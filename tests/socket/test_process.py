@@ -131,6 +131,15 @@ class CommandLineTest(unittest.TestCase):
         (line,) = [entry for entry in self.gateway.command("usage") if entry["key_id"] == made["id"]]
         self.assertEqual((line["requests"], line["alias"]), (1, "auto"))
 
+    def test_the_cache_is_purged_in_the_living_gateway(self) -> None:
+        """What it remembered is asked for anew."""
+        made = self.gateway.create_key()
+        said = [self.gateway.chat(made["key"], temperature=0)[1]["x-gateway-cache"] for _ in range(2)]
+        self.assertEqual(self.gateway.cli("cache", "purge", "--tenant", made["tenant"])["removed"], 1)
+        said.append(self.gateway.chat(made["key"], temperature=0)[1]["x-gateway-cache"])
+        self.assertEqual(said, ["miss", "hit", "miss"])
+        self.assertEqual(self.gateway.cli("cache", "stats")["hits"], 1)
+
     def test_a_bad_command_says_why_and_changes_nothing(self) -> None:
         """Exit 1 with a sentence on stderr."""
         for arguments, words in (

@@ -2,7 +2,7 @@
 
 import json
 import unittest
-from typing import Any
+from typing import Any, cast
 
 from llmkit.openai import CALL_FRAME_BYTES, Malformed, WireError
 from llmkit.openai_stream import ChunkShaper
@@ -306,7 +306,7 @@ class FinishTest(unittest.TestCase):
 
     def test_a_finish_reason_is_a_word(self) -> None:
         """A number, a flag or an object ends nothing."""
-        for odd in (7, 0, False, True, {}, ["stop"]):
+        for odd in cast("list[Any]", [7, 0, False, True, {}, ["stop"]]):
             with self.subTest(odd):
                 shaping = shaper()
                 left = shape([chunk({"content": "a"}), chunk({}, odd)], shaping)

@@ -170,6 +170,11 @@ class CommandsTest(unittest.TestCase):
             ("ledger.settle", {"hold": 99, "usd": "1"}, "99"),
             ("ledger.void", {}, "hold"),
             ("ledger.void", {"hold": 99}, "99"),
+            ("cache.purge", {}, "--all"),
+            ("cache.purge", {"tenant": "acme", "all": True}, "--all"),
+            ("cache.purge", {"all": "yes"}, "--all"),
+            ("cache.purge", {"tenant": "nobody"}, "nobody"),
+            ("cache.purge", {"tenant": 5}, "tenant"),
             ("keys.forge", {}, "keys.forge"),
             ("", {}, "''"),
         ]
@@ -177,6 +182,16 @@ class CommandsTest(unittest.TestCase):
             with self.subTest(command=command, arguments=arguments):
                 self.assertIn(told, self.refusal(command, **arguments))
         self.assertEqual(self.run_command("keys.list"), [])
+
+    def test_the_cache_is_counted_and_purged(self) -> None:
+        """Of a tenant, or whole."""
+        self.world.gateway.handle(self.world.key(), chat(temperature=0))
+        self.world.books.cache.flush()
+        self.assertEqual(self.run_command("cache.stats")["entries"], 1)
+        self.assertEqual(self.run_command("cache.purge", tenant="acme"), {"tenant": "acme", "removed": 1})
+        self.assertEqual(self.run_command("cache.purge", all=True), {"tenant": None, "removed": 0})
+        self.world.books.cache.close()
+        self.assertIn("not open", self.refusal("cache.purge", all=True))
 
     def test_a_long_life_is_a_life(self) -> None:
         """The largest number of seconds still fits."""
