@@ -2,7 +2,7 @@
 
 import json
 import unittest
-from typing import Any, cast
+from typing import Any
 
 from llmkit.openai import CALL_FRAME_BYTES, Malformed, WireError
 from llmkit.openai_stream import ChunkShaper
@@ -306,7 +306,8 @@ class FinishTest(unittest.TestCase):
 
     def test_a_finish_reason_is_a_word(self) -> None:
         """A number, a flag or an object ends nothing."""
-        for odd in cast("list[Any]", [7, 0, False, True, {}, ["stop"]]):
+        odd_ones: list[Any] = [7, 0, False, True, {}, ["stop"]]
+        for odd in odd_ones:
             with self.subTest(odd):
                 shaping = shaper()
                 left = shape([chunk({"content": "a"}), chunk({}, odd)], shaping)
