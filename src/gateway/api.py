@@ -31,9 +31,9 @@ from gateway.errors import (
 from gateway.gateway import Gateway
 from gateway.headers import Headers, bearer, fact_headers, key_of, options_of, request_id
 from gateway.http_head import HttpRefusal, NoBody, RequestHead
+from gateway.redaction import without_secrets
 from gateway.rows import Exit
 from gateway.server import Exchange
-from gateway.verdict import without_secrets
 from llmkit.openai import error_payload
 from llmkit.sse import comment, frame
 from llmkit.types import Cancel, Pulse

@@ -90,7 +90,7 @@ class Process:
         announce: Callable[[str], None] = print,
         clock: Clock | None = None,
     ) -> None:
-        self._config = config
+        self._config = self._started_with = config
         self._data_dir = data_dir
         self._address = (host, port)
         self._reload = reload
@@ -174,8 +174,9 @@ class Process:
         """Bring a changed configuration into force: the last step is the only one that shows, and cannot fail."""
         try:
             config = self._reload()
-            cache = self._config.cache if config.cache.exact_ttl_s else config.cache
-            fresh = replace(config, server=self._config.server, store=self._config.store, cache=cache)
+            started = self._started_with
+            cache = started.cache if config.cache.exact_ttl_s else config.cache
+            fresh = replace(config, server=started.server, store=started.store, cache=cache)
             gateway = self._build(fresh, books, tracer)
             apply_budgets(fresh, books)
         except ConfigError as error:

@@ -42,6 +42,7 @@ from gateway.errors import (
     UpstreamTimeout,
 )
 from gateway.evidence import Reach
+from gateway.redaction import without_secrets
 from llmkit.errors import ProviderError, ProviderErrorKind
 
 _CLIENT_FAULTS = {400: 400, 404: 404, 413: 413, 422: 400}
@@ -60,8 +61,6 @@ _MODEL_CODES = frozenset({"model_not_found", "DeploymentNotFound"})
 
 _CODE = re.compile(r"[a-z][a-z0-9_]{0,63}", re.ASCII)
 _FIELD = re.compile(r"[\w.\[\]$-]{1,128}", re.ASCII)
-_SECRET = re.compile(r"(?i)\b(?:sk[-_]|(?:(?:key|token)[-_]|bearer\s+)(?=\S*\d))[\w.~+/=-]{8,}")
-"""A credential has a prefix, and a digit somewhere; "the API key provided" and "bearer authentication" have none."""
 _OUR_CODES = frozenset(
     error.code for error in (InvalidApiKey, BudgetExceeded, BudgetReserved, ModelNotAllowed, StoreUnavailable)
 )
@@ -246,8 +245,3 @@ def _is_upstreams_code(code: str) -> bool:
 
 def _is_field(param: str) -> bool:
     return _FIELD.fullmatch(param) is not None and without_secrets(param) == param
-
-
-def without_secrets(message: str) -> str:
-    """A message without anything that looks like a credential, cut at 500 characters."""
-    return _SECRET.sub("[removed]", message)[:500]

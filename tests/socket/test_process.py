@@ -280,6 +280,18 @@ class SignalTest(unittest.TestCase):
             gateway.wait_for_event("reloaded")
             self.assertEqual([gateway.chat(made["key"], model=name)[0] for name in ("mini", "maxi")], [404, 200])
 
+    def test_a_reload_turns_the_cache_off_and_on_again(self) -> None:
+        """What it knew is still there."""
+        with GatewayProcess(QUICK + CONFIG) as gateway:
+            made = gateway.create_key()
+            said = []
+            for nth, config in enumerate(("", "[cache]\nexact_ttl_s = 0\n", ""), 1):
+                (gateway.folder / "gateway.toml").write_text(config + QUICK + CONFIG)
+                gateway.signal(signal.SIGHUP)
+                gateway.wait_for_event("reloaded", nth)
+                said += [gateway.chat(made["key"], temperature=0)[1]["x-gateway-cache"] for _ in range(2)]
+            self.assertEqual(said, ["miss", "hit", "bypass", "bypass", "hit", "hit"])
+
     def test_a_reload_admits_no_second_burst(self) -> None:
         """A bucket whose numbers did not change goes on as it was."""
         limited = QUICK + CONFIG + '\n[[tenants]]\nname = "acme"\nrate_per_s = 0.001\nburst = 2\n'

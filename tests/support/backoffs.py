@@ -40,7 +40,7 @@ def distance_from_uniform(samples: Sequence[float]) -> float:
 
 
 def no_jitter(retry: int, *, base_s: float, cap_s: float, draw: Callable[[], float]) -> float:
-    """T32: everybody comes back at the same instant."""
+    """Everybody comes back at the same instant."""
     return min(cap_s, base_s * 2.0**retry)
 
 

@@ -1,6 +1,6 @@
 """What breakers must keep under threads, as a check that raises AssertionError, and breakers that are wrong on purpose.
 
-A twin overrides as little as possible; T29 is the letter by which the test plan knows it.
+A twin overrides as little as possible.
 """
 
 import threading
@@ -53,7 +53,7 @@ def check_one_probe(make: MakeBreaker, callers: int) -> None:
 
 
 class HalfOpenWithoutGate(Breaker):
-    """T29: once the cooldown is over everybody may call."""
+    """Once the cooldown is over everybody may call."""
 
     def permit(self, now_s: float) -> Permit | None:
         permit = super().permit(now_s)

@@ -37,7 +37,7 @@ _GOOD = json.dumps({"choices": [{"index": 0, "message": {"role": "assistant", "c
 async def _shares_the_hold(
     self: Settlement, purpose: Purpose, bound: int, evidence: Evidence, price: PriceEntry, *, former: str = ""
 ) -> None:
-    """T23: a retry goes on with the hold of the attempt before it, however that ended."""
+    """A retry goes on with the hold of the attempt before it, however that ended."""
     reservation = self._held.reservation if self._held else None
     if reservation is None:
         reservation = await self.ledger.reserve(self.context.principal.account, bound, purpose)
@@ -63,7 +63,7 @@ def _accepts_junk(raw: bytes, **facts: Any) -> Completion:
 
 
 def _key_of_texts(*, body: Mapping[str, Any], **_: Any) -> bytes:
-    """T24: a key of the prompt alone: no tenant, no system prompt, no parameters."""
+    """A key of the prompt alone: no tenant, no system prompt, no parameters."""
     return json.dumps(body["messages"][-1]["content"]).encode()
 
 

@@ -157,12 +157,12 @@ class GatewayProcess:
         with self.child.stderr:
             self.errors.extend(self.child.stderr)
 
-    def wait_for_event(self, event: str) -> dict[str, Any]:
-        """The operator's log line of this event."""
+    def wait_for_event(self, event: str, nth: int = 1) -> dict[str, Any]:
+        """The operator's log line of this event, the `nth` since the start."""
         pause = threading.Event()
         for _ in range(WAIT_S * 50):
-            for line in list(self.errors):
-                if f'"event": "{event}"' in line:
-                    return dict(json.loads(line))
+            lines = [line for line in list(self.errors) if f'"event": "{event}"' in line]
+            if len(lines) >= nth:
+                return dict(json.loads(lines[nth - 1]))
             pause.wait(0.02)
         raise AssertionError(f"no event {event!r} in {self.errors}")

@@ -49,7 +49,7 @@ async def _close_from(
 
 
 class ReadsThenAdds(Ledger):
-    """T1: reads the balances, checks them in Python, then adds whatever has happened in between."""
+    """Reads the balances, checks them in Python, then adds whatever has happened in between."""
 
     async def reserve(self, account: Account, amount_nanousd: int, purpose: Purpose) -> Reservation:
         await self._held(account, amount_nanousd)
@@ -72,7 +72,7 @@ class ReadsThenAdds(Ledger):
 
 
 class ReadsThenSets(ReadsThenAdds):
-    """T2: reads, checks, then writes what it computed from what it read."""
+    """Reads, checks, then writes what it computed from what it read."""
 
     _seen: dict[int, int]
 
@@ -88,14 +88,14 @@ class ReadsThenSets(ReadsThenAdds):
 
 
 class IgnoresRowCount(Ledger):
-    """T3: the right conditional update, and nobody asks how many levels it reached."""
+    """The right conditional update, and nobody asks how many levels it reached."""
 
     async def _book(self, transaction: Transaction, balances: Sequence[int], amount: int) -> None:
         await transaction.execute(_BOOK, (amount, *balances))
 
 
 class SettlesUnguarded(Ledger):
-    """T4: closes a hold whatever its state is."""
+    """Closes a hold whatever its state is."""
 
     async def _close(
         self, transaction: Transaction, hold_id: int, state: MoneyState, cost: int, by: By, at_ms: int
@@ -106,7 +106,7 @@ class SettlesUnguarded(Ledger):
 
 
 class GuardsOutside(Ledger):
-    """T5: looks at the hold's state before its transaction, and trusts it inside."""
+    """Looks at the hold's state before its transaction, and trusts it inside."""
 
     _seen: str | None = None
 
@@ -126,7 +126,7 @@ class GuardsOutside(Ledger):
 
 
 class LeavesTheHold(Ledger):
-    """T6: a settlement books the cost and forgets to give the hold back."""
+    """A settlement books the cost and forgets to give the hold back."""
 
     async def _close(
         self, transaction: Transaction, hold_id: int, state: MoneyState, cost: int, by: By, at_ms: int
@@ -138,7 +138,7 @@ class LeavesTheHold(Ledger):
 
 
 class BooksInTwoTransactions(Ledger):
-    """T7: raises the balances in one transaction and writes the hold in the next."""
+    """Raises the balances in one transaction and writes the hold in the next."""
 
     async def reserve(self, account: Account, amount_nanousd: int, purpose: Purpose) -> Reservation:
         book = super()._book
@@ -155,7 +155,7 @@ class BooksInTwoTransactions(Ledger):
 
 
 class ReleasesTheSettled(Ledger):
-    """T9: voiding a settled hold pays its cost back."""
+    """Voiding a settled hold pays its cost back."""
 
     async def _close(
         self, transaction: Transaction, hold_id: int, state: MoneyState, cost: int, by: By, at_ms: int
@@ -171,14 +171,14 @@ class ReleasesTheSettled(Ledger):
 
 
 class ClampsToTheHold(Ledger):
-    """T10: never books more than was held, whatever the provider bills."""
+    """Never books more than was held, whatever the provider bills."""
 
     async def settle(self, reservation: Reservation, cost_nanousd: int, row: RequestRow | None = None) -> None:
         await super().settle(reservation, min(cost_nanousd, reservation.amount_nanousd), row)
 
 
 class DropsLateSettlements(Ledger):
-    """T11: an answer that comes after its hold was given up is not booked."""
+    """An answer that comes after its hold was given up is not booked."""
 
     async def _close(
         self, transaction: Transaction, hold_id: int, state: MoneyState, cost: int, by: By, at_ms: int
@@ -190,7 +190,7 @@ class DropsLateSettlements(Ledger):
 
 
 class ForgetsTheGivenUp(Ledger):
-    """T12: giving up on a hold returns its amount instead of leaving it unresolved."""
+    """Giving up on a hold returns its amount instead of leaving it unresolved."""
 
     async def _part(self, transaction: Transaction, hold_id: int, why: str, at_ms: int) -> int:
         parted = await super()._part(transaction, hold_id, why, at_ms)
@@ -200,7 +200,7 @@ class ForgetsTheGivenUp(Ledger):
 
 
 class ClearsHeldAtReset(Ledger):
-    """T13: a window that begins sets what the last one still holds to nothing."""
+    """A window that begins sets what the last one still holds to nothing."""
 
     async def _current_balance(self, transaction: Transaction, level: int, current: Record, now_ms: int) -> int:
         balance = await super()._current_balance(transaction, level, current, now_ms)
@@ -210,7 +210,7 @@ class ClearsHeldAtReset(Ledger):
 
 
 class ChargesTheCurrentWindow(Ledger):
-    """T14: a charge goes to the window in which it is settled. The books of this twin balance."""
+    """A charge goes to the window in which it is settled. The books of this twin balance."""
 
     async def _close(
         self, transaction: Transaction, hold_id: int, state: MoneyState, cost: int, by: By, at_ms: int
@@ -226,7 +226,7 @@ class ChargesTheCurrentWindow(Ledger):
 
 
 class AdmitsNegativeAmounts(Ledger):
-    """T15: a negative amount makes room."""
+    """A negative amount makes room."""
 
     async def reserve(self, account: Account, amount_nanousd: int, purpose: Purpose) -> Reservation:
         reservation = await super().reserve(account, max(amount_nanousd, 0), purpose)
@@ -243,7 +243,7 @@ class AdmitsNegativeAmounts(Ledger):
 
 
 class SharesOneHold(Settlement):
-    """T23: whatever became of the last call, the next one goes on with its hold."""
+    """Whatever became of the last call, the next one goes on with its hold."""
 
     async def cover(
         self, purpose: Purpose, bound_nanousd: int, evidence: Evidence, price: PriceEntry, *, former: str = "unknown"

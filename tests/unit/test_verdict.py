@@ -5,7 +5,7 @@ from typing import Any
 
 from gateway.errors import GatewayError
 from gateway.evidence import Reach
-from gateway.verdict import Again, AttemptFailed, Pause, judge, unusable, without_secrets
+from gateway.verdict import Again, AttemptFailed, Pause, judge, unusable
 from llmkit.errors import ProviderError, ProviderErrorKind
 
 RATE_LIMIT, SERVER, TIMEOUT = ProviderErrorKind.RATE_LIMIT, ProviderErrorKind.SERVER, ProviderErrorKind.TIMEOUT
@@ -185,18 +185,3 @@ class JudgeTest(unittest.TestCase):
                 self.assertNotIn("said so", error.message)
                 self.assertIsNone(error.param)
                 self.assertNotEqual(error.code, "invalid_api_key")
-
-    def test_secrets_are_taken_out_of_an_upstreams_words(self) -> None:
-        """Whatever looks like a credential; the rest stays."""
-        for secret in ("sk-proj-abcDEF123456", "sk_live_abcdef12345", "Bearer abcdef123456", "key-0123456789abcdef"):
-            with self.subTest(secret):
-                cleaned = without_secrets(f"Incorrect API key provided: {secret}. See the page.")
-                self.assertNotIn(secret.split("-")[-1].split(" ")[-1].split("_")[-1], cleaned)
-                self.assertIn("Incorrect API key provided", cleaned)
-        for plain in (
-            "max_tokens is too large: 99. The token limitation is 5.",
-            "Use bearer authentication, or the API key provided.",
-            "token_by_token is not supported by risk-assessment models",
-        ):
-            self.assertEqual(without_secrets(plain), plain)
-        self.assertEqual(len(without_secrets("x" * 2000)), 500)
