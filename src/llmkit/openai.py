@@ -96,7 +96,6 @@ class Completion:
     usage           None if the upstream reported none that makes sense
     finish_reasons  one per choice, of FINISH_REASONS
     text_bytes      UTF-8 bytes of everything the model wrote: text, refusals, reasoning, tool names and arguments
-    model           as the upstream calls it
     finished        whether the upstream itself gave each choice a reason; else it may have been broken off
     """
 
@@ -105,7 +104,6 @@ class Completion:
     usage: Usage | None
     finish_reasons: tuple[str, ...]
     text_bytes: int
-    model: str | None
     finished: bool
 
 
@@ -246,7 +244,6 @@ def from_wire(raw: bytes, *, new_id: NewId = random_id, created: int = 0, model:
         usage=usage,
         finish_reasons=tuple(choice["finish_reason"] for choice in choices),
         text_bytes=sum(written_bytes(choice["message"]) for choice in choices),
-        model=document["model"] or None,
         finished=finished,
     )
 
