@@ -28,9 +28,17 @@ class Collector:
             _join(known, choice)
         self._answer |= chunk
 
-    def completion(self, usage: Usage | None) -> bytes:
-        """The answer so far; `usage` is what the upstream reported for it."""
+    def completion(self, usage: Usage | None, *, ends_oddly: bool = False) -> bytes:
+        """The answer so far.
+
+        usage       what the upstream reported for it
+        ends_oddly  whether a "stop" may stand for a reason that nobody knows: then none is given, so that the answer
+                    does not pass for one that is known to be whole
+        """
         choices = [{"logprobs": None, **self._choices[index]} for index in sorted(self._choices)]
+        for choice in choices:
+            if ends_oddly and choice["finish_reason"] == "stop":
+                choice["finish_reason"] = None
         answer = {**self._answer, "object": "chat.completion", "choices": choices}
         if usage is not None:
             answer["usage"] = usage_object(usage)

@@ -22,6 +22,7 @@ from llmkit.openai import (
     decode_object,
     finish_reason,
     flatten_content,
+    knows_reason,
     parse_usage,
     public_model,
     raise_reported_error,
@@ -51,11 +52,13 @@ class ChunkShaper:
 
     content_deltas  deltas so far in which the model wrote something: text, reasoning, a refusal or of a tool call
     text_bytes      UTF-8 bytes of that
+    ends_oddly      whether a choice ended for a reason that is not known, which leaves as "stop"
     """
 
     def __init__(self, *, want_usage: bool, new_id: NewId = random_id, created: int = 0, model: str = "") -> None:
         self.content_deltas = 0
         self.text_bytes = 0
+        self.ends_oddly = False
         self._want_usage = want_usage
         self._new_id = new_id
         self._defaults: JsonObject = {"created": created, "model": model}
@@ -199,6 +202,7 @@ class ChunkShaper:
         if state.finish is not None or (raw == "" and ("finish_reason" not in choice or any(delta.values()))):
             self._set(choice, "finish_reason", None)
             return
+        self.ends_oddly |= not knows_reason(choice)
         state.finish = finish_reason(choice, calls_sent=state.tools.sent, usage=self.usage)
         if state.finish != raw:
             self._set(choice, "finish_reason", state.finish)

@@ -74,6 +74,16 @@ class CollectorTest(unittest.TestCase):
         self.assertEqual([choice["message"]["content"] for choice in answer["choices"]], ["Aa", "B"])
         self.assertEqual(answer["choices"][0]["logprobs"], {"content": tokens})
 
+    def test_a_reason_that_nobody_knows_is_left_open(self) -> None:
+        """The answer is one, but does not pass for one that is known to be whole; a known reason stays."""
+        for reasons, left in ((("abort", "length"), ("stop", "length")), (("stop", "eos"), ("stop", "stop"))):
+            shaper, collector = ChunkShaper(want_usage=False), Collector()
+            for index, reason in enumerate(reasons):
+                for payload in shaper.feed(chunk({"content": "hi"}, reason, index=index)):
+                    collector.feed(payload)
+            completion = from_wire(collector.completion(None, ends_oddly=shaper.ends_oddly))
+            self.assertEqual((completion.finish_reasons, completion.finished), (left, "abort" not in reasons))
+
     def test_the_answer_is_one(self) -> None:
         """Nothing has to be repaired in it, and its usage is what was reported."""
         events = [chunk({"role": "assistant", "content": "hi"}), chunk({}, "stop")]
