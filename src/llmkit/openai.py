@@ -62,6 +62,10 @@ CALL_FRAME_BYTES: Final = 64
 """What a model writes around a tool call's name and arguments, and no client sees: Hermes' tags and keys take 45."""
 
 
+MOST_CHOICES: Final = 128
+"""OpenAI's own bound of `n`: more choices than these are none that anybody asked for."""
+
+
 class Malformed(ValueError):
     """Bytes of an upstream that are no answer. The message holds nothing of them."""
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from llmkit import wire_json
 from llmkit.openai import (
+    MOST_CHOICES,
     Malformed,
     NewId,
     arguments_to_text,
@@ -166,6 +167,8 @@ class ChunkShaper:
             self._set(choice, "index", index)
         state = self._choices.get(index)
         if state is None:
+            if len(self._choices) == MOST_CHOICES:
+                raise Malformed("more choices than can be asked for")
             state = self._choices[index] = _Choice()
         delta = choice.get("delta")
         if delta is None:
