@@ -92,7 +92,12 @@ _DAMAGE: Final = frozenset((sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlit
 
 
 def is_damage(error: BaseException) -> bool:
-    """Whether an error says that the file is of no more use, and not only that it cannot be reached now."""
+    """Whether an error says that the file is of no more use, and not only that it cannot be reached now.
+
+    A connection that is closed is one whose file was given up, and could not be replaced at that moment.
+    """
+    if isinstance(error, sqlite3.ProgrammingError):
+        return True
     return isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGE
 
 
@@ -173,7 +178,7 @@ class CacheFile:
     def start_anew(self) -> None:
         """Replace a file that is damaged by an empty one with the same epochs. Raises OSError too.
 
-        After an error every call raises until this has succeeded.
+        After an error every call raises what is_damage() tells, until this has succeeded.
         """
         with self._read_lock:
             self._close()

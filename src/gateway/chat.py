@@ -10,12 +10,10 @@ from typing import Any
 from gateway.context import Options
 from gateway.errors import InvalidRequest
 from gateway.strict_json import StrictJsonError, loads_object
+from llmkit.openai import MOST_CHOICES
 
 MAX_CAP = 1_000_000_000
 """Largest output cap in tokens; no model answers with more, and prices times it stay exact."""
-
-MAX_CHOICES = 128
-"""OpenAI's own bound of `n`."""
 
 MAX_TTL_S = 366 * 86_400
 """Longest lifetime that a client may ask for; the cache's own is shorter."""
@@ -68,7 +66,7 @@ def parse_chat(raw: bytes, options: Options) -> ChatRequest:
         model=model,
         stream=stream,
         cap=_cap(body),
-        choices=max(_count(body, "n", MAX_CHOICES) or 1, _count(body, "best_of", MAX_CHOICES) or 1),
+        choices=max(_count(body, "n", MOST_CHOICES) or 1, _count(body, "best_of", MOST_CHOICES) or 1),
         wants_usage=stream and _wants_usage(body),
         options=_options(body, options),
     )

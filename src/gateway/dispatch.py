@@ -27,6 +27,7 @@ from gateway.errors import (
     QuotaExhausted,
     RateLimited,
     UpstreamTimeout,
+    forget,
 )
 from gateway.evidence import Evidence
 from gateway.health import LONG_PAUSE_S, LONGEST_PAUSE_S, Absence, DeploymentHealth, Entry, Fleet
@@ -205,9 +206,11 @@ class Dispatcher:
             try:
                 return await self._call(walk, turn, entry)
             except AnswerRefused as refused:
+                forget(refused)
                 walk.refused = _Refused(refused, turn.attempt)
                 return _Then.NEXT_STAGE
             except AttemptFailed as failed:
+                forget(failed)
                 verdict = failed.verdict
             except (BudgetExceeded, BudgetReserved, AlreadyResolved):
                 if not walk.has_outcome:

@@ -123,7 +123,9 @@ class DeploymentHealth:
 
 
 class Fleet:
-    """The health of every deployment, by name. `_overbilled` is only ever added to, by single set operations.
+    """The health of every deployment, by name.
+
+    `_overbilled` is only ever added to, by single set operations; fleets that succeed each other share it.
 
     identities  what tells whether a deployment of that name is still the same one after a reload
     """
@@ -151,7 +153,7 @@ class Fleet:
 
     def succeed(self, former: "Fleet") -> None:
         """Go on with what `former` knew of the deployments that are still the same; for a start, before any call."""
-        self._overbilled |= former._overbilled
+        self._overbilled = former._overbilled
         for name, identity in self._identities.items():
             if former._identities.get(name) == identity:
                 self._healths[name] = former._healths[name]

@@ -117,6 +117,16 @@ class _Judge:
             return (list, tuple(map(self._key, value)))
         return (bool, value) if isinstance(value, bool) else value
 
+    def multiple_of(self, operand: Any, value: Any, _: _Schema) -> _Verdict:
+        """In decimals, as they were written: 0.3 is three times 0.1."""
+        if not _is_positive(operand):
+            return None
+        if not _is_number(value):
+            return True
+        dividend, divisor = str(value), str(operand)
+        self._spend(len(dividend) + len(divisor))
+        return Fraction(dividend) % Fraction(divisor) == 0
+
     # --- objects and arrays ---
 
     def properties(self, operand: Any, value: Any, _: _Schema) -> _Verdict:
@@ -196,6 +206,7 @@ class _Judge:
     def ref(self, operand: Any, value: Any, _: _Schema) -> _Verdict:
         if not isinstance(operand, str):
             return None
+        self._spend(len(operand) // _CHARS_PER_STEP)
         if (step := (operand, id(value))) in self._following:
             return None
         if operand not in self._targets:
@@ -245,11 +256,6 @@ def _is_type(name: object, value: object) -> _Verdict:
     return _TYPES[name](value) if isinstance(name, str) and name in _TYPES else None
 
 
-def _is_multiple(value: Any, of: Any) -> bool:
-    """In decimals, as they were written: 0.3 is three times 0.1."""
-    return Fraction(str(value)) % Fraction(str(of)) == 0
-
-
 def _is_count(operand: Any) -> bool:
     return _is_integer(operand) and operand >= 0
 
@@ -278,7 +284,6 @@ _BOUNDS: dict[str, tuple[_Test, _Test, _Compare]] = {
     "maximum": (_is_number, _is_number, operator.le),
     "exclusiveMinimum": (_is_number, _is_number, operator.gt),
     "exclusiveMaximum": (_is_number, _is_number, operator.lt),
-    "multipleOf": (_is_number, _is_positive, _is_multiple),
 }
 """Which values are concerned, which operands make sense, and what must hold of the two."""
 
@@ -286,6 +291,7 @@ _CHECKS: dict[str, Callable[[_Judge, Any, Any, _Schema], _Verdict]] = {
     "type": _Judge.type,
     "enum": _Judge.enum,
     "const": _Judge.const,
+    "multipleOf": _Judge.multiple_of,
     "properties": _Judge.properties,
     "required": _Judge.required,
     "additionalProperties": _Judge.additional_properties,

@@ -119,4 +119,4 @@ class _LiveAnswer:
             return error_payload(error.message, error.type, error.code, error.param)
         except Malformed:
             return b""
-        return collector.completion(shaper.usage) if shaper.finished else b""
+        return collector.completion(shaper.usage, ends_oddly=shaper.ends_oddly) if shaper.finished else b""

@@ -59,7 +59,7 @@ class Keeper(Protocol):
         ...
 
     def keep_stream(self, usage: Usage) -> None:
-        """The stream that was seen has ended well."""
+        """The stream that was seen has ended well, and for reasons that are known."""
         ...
 
 
@@ -251,7 +251,7 @@ class Relay:
         last = _END
         charge = self.settlement.charge_of(self.evidence)
         if charge is not None:
-            if self.keeper is not None:
+            if self.keeper is not None and not shaper.ends_oddly:
                 self.keeper.keep_stream(charge.usage)
             if self.request.wants_usage:
                 cost_usd = format_usd(self.context.facts.cost_nanousd or 0)

@@ -44,6 +44,10 @@ FINISH_REASONS: Final = frozenset({"stop", "length", "tool_calls", "content_filt
 _REMOVED: Final = NEVER_FORWARD.union(GATEWAY_FIELDS)
 _CAP_FIELDS: Final = ("max_completion_tokens", "max_tokens")
 _FINISH_ALIASES: Final = {
+    "": "stop",
+    "end_turn": "stop",
+    "eos": "stop",
+    "stop_sequence": "stop",
     "max_tokens": "length",
     "model_length": "length",
     "safety": "content_filter",
@@ -56,6 +60,10 @@ _MAX_ERROR_CHARS: Final = 500
 """Enough for every real message; an upstream cannot fill logs and rows with more."""
 CALL_FRAME_BYTES: Final = 64
 """What a model writes around a tool call's name and arguments, and no client sees: Hermes' tags and keys take 45."""
+
+
+MOST_CHOICES: Final = 128
+"""OpenAI's own bound of `n`: more choices than these are none that anybody asked for."""
 
 
 class Malformed(ValueError):
@@ -96,7 +104,8 @@ class Completion:
     usage           None if the upstream reported none that makes sense
     finish_reasons  one per choice, of FINISH_REASONS
     text_bytes      UTF-8 bytes of everything the model wrote: text, refusals, reasoning, tool names and arguments
-    finished        whether the upstream itself gave each choice a reason; else it may have been broken off
+    finished        whether the upstream itself gave each choice a reason, and one that is known; else it may have been
+                    broken off
     """
 
     raw: bytes
@@ -230,7 +239,7 @@ def from_wire(raw: bytes, *, new_id: NewId = random_id, created: int = 0, model:
     if type(choices) is not list or not choices:
         raise Malformed("an answer without choices")
     usage = usage_of(document)
-    finished = all(isinstance(choice, dict) and choice.get("finish_reason") for choice in choices)
+    finished = all(isinstance(choice, dict) and _gives_reason(choice) for choice in choices)
     edited = _repair_head(document, new_id, created, model)
     for position, choice in enumerate(choices):
         edited |= _repair_choice(choice, position, new_id, usage)
@@ -246,6 +255,10 @@ def from_wire(raw: bytes, *, new_id: NewId = random_id, created: int = 0, model:
         text_bytes=sum(written_bytes(choice["message"]) for choice in choices),
         finished=finished,
     )
+
+
+def _gives_reason(choice: JsonObject) -> bool:
+    return bool(choice.get("finish_reason")) and knows_reason(choice)
 
 
 def _repair_head(document: JsonObject, new_id: NewId, created: int, model: str) -> bool:
@@ -317,8 +330,17 @@ def finish_reason(choice: JsonObject, *, calls_sent: bool, usage: Usage | None =
     raw = str(choice.get("finish_reason")).lower()
     if raw == "error":
         raise _wire_error(_error_facts(choice), usage=usage)
-    reason = _FINISH_ALIASES.get(raw, raw if raw in FINISH_REASONS else "stop")
+    reason = _known_reason(raw) or "stop"
     return "tool_calls" if calls_sent and reason == "stop" else reason
+
+
+def knows_reason(choice: JsonObject) -> bool:
+    """Whether the choice's finish reason has a meaning here, and is not taken for "stop" for want of one."""
+    return _known_reason(str(choice.get("finish_reason")).lower()) is not None
+
+
+def _known_reason(raw: str) -> str | None:
+    return raw if raw in FINISH_REASONS else _FINISH_ALIASES.get(raw)
 
 
 def flatten_content(message: JsonObject) -> bool:

@@ -16,12 +16,14 @@ from typing import Any, Final
 
 from llmkit import wire_json
 from llmkit.openai import (
+    MOST_CHOICES,
     Malformed,
     NewId,
     arguments_to_text,
     decode_object,
     finish_reason,
     flatten_content,
+    knows_reason,
     parse_usage,
     public_model,
     raise_reported_error,
@@ -51,11 +53,13 @@ class ChunkShaper:
 
     content_deltas  deltas so far in which the model wrote something: text, reasoning, a refusal or of a tool call
     text_bytes      UTF-8 bytes of that
+    ends_oddly      whether a choice ended for a reason that is not known, which leaves as "stop"
     """
 
     def __init__(self, *, want_usage: bool, new_id: NewId = random_id, created: int = 0, model: str = "") -> None:
         self.content_deltas = 0
         self.text_bytes = 0
+        self.ends_oddly = False
         self._want_usage = want_usage
         self._new_id = new_id
         self._defaults: JsonObject = {"created": created, "model": model}
@@ -163,6 +167,8 @@ class ChunkShaper:
             self._set(choice, "index", index)
         state = self._choices.get(index)
         if state is None:
+            if len(self._choices) == MOST_CHOICES:
+                raise Malformed("more choices than can be asked for")
             state = self._choices[index] = _Choice()
         delta = choice.get("delta")
         if delta is None:
@@ -200,6 +206,7 @@ class ChunkShaper:
         if state.finish is not None or is_none:
             self._set(choice, "finish_reason", None)
             return
+        self.ends_oddly |= not knows_reason(choice)
         state.finish = finish_reason(choice, calls_sent=state.tools.sent, usage=self.usage)
         if state.finish != raw:
             self._set(choice, "finish_reason", state.finish)

@@ -2,10 +2,11 @@
 
 import gc
 import unittest
+from typing import Any
 
 from gateway.context import RequestContext
 from gateway.errors import InvalidRequest, forget
-from tests.support.front import CHAT, ROLE, FrontCase, event, stream, words
+from tests.support.front import CHAT, DONE, ROLE, Answering, FrontCase, event, fleet, stream, whole, words
 from tests.support.world import scripted
 
 
@@ -65,3 +66,33 @@ class HeldMemoryTest(FrontCase):
         self.assert_error(front.chat(stream=True), 502, "upstream_error")
         self.assertIn(b"in time", front.chat(stream=True).body)
         self.assertEqual([row["exit"] for row in front.rows(2)], ["failed", "routed"])
+
+
+class DetourMemoryTest(FrontCase):
+    """Requests that are answered in the end."""
+
+    def test_a_request_that_took_a_detour_is_forgotten(self) -> None:
+        """An error, junk, a cut, no answer, and an empty one that is given up for a stronger tier."""
+        table: list[tuple[Answering, dict[str, Any]]] = [
+            (whole(b"{}", status="500 Oops"), {}),
+            (whole(b"junk"), {}),
+            (stream(ROLE), {"stream": True}),
+            (lambda peer, request: None, {}),
+            (whole({"choices": [{"message": {"content": ""}, "finish_reason": "stop"}]}), {"model": "auto"}),
+            (stream(ROLE, *words()[-2:], DONE), {"model": "auto", "stream": True}),
+        ]
+        for failing, asked in table:
+            one = self.upstream(failing)
+            two = self.upstream(stream(*words()) if asked.get("stream") else whole())
+            config = fleet(one, two, more="[retry]\nmax_retries = 0\n")
+            for name, tier in ("one", "cheap"), ("two", "strong"):
+                config = config.replace(f'name = "{name}"\nprovider', f'name = "{name}"\ntier = "{tier}"\nprovider')
+            front = self.front(config)
+            gc.collect()
+            gc.disable()
+            self.addCleanup(gc.enable)
+            with self.subTest(failing=failing, asked=asked):
+                self.assertEqual(front.chat(**asked).get("x-gateway-deployment"), "two")
+                front.wait_ended(1)
+                key_id = front.key.split("-")[2]
+                self.assertEqual([held.facts.hops for held in contexts() if held.principal.key_id == key_id], [])

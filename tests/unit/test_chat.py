@@ -4,9 +4,10 @@ import json
 import unittest
 from typing import Any
 
-from gateway.chat import MAX_CAP, MAX_CHOICES, MAX_TAG_CHARS, MAX_TAGS, ChatRequest, check_tags, parse_chat
+from gateway.chat import MAX_CAP, MAX_TAG_CHARS, MAX_TAGS, ChatRequest, check_tags, parse_chat
 from gateway.context import Options
 from gateway.errors import InvalidRequest
+from llmkit.openai import MOST_CHOICES
 
 USER = {"role": "user", "content": "hi"}
 
@@ -45,8 +46,8 @@ class BadInputTest(unittest.TestCase):
             "stream": ["0", "1", '"true"', "[]", "{}", "1.0"],
             "max_tokens": [*counts, str(MAX_CAP + 1)],
             "max_completion_tokens": [*counts, str(MAX_CAP + 1)],
-            "n": [*counts, str(MAX_CHOICES + 1)],
-            "best_of": [*counts, str(MAX_CHOICES + 1)],
+            "n": [*counts, str(MOST_CHOICES + 1)],
+            "best_of": [*counts, str(MOST_CHOICES + 1)],
             "tools": ["{}", '"x"', "1", "true"],
             "functions": ["{}", '"x"', "1", "true"],
             "service_tier": ['"flex"', '"priority"', '"scale"', '""', '"AUTO"', "1", "[]", '["auto"]', "true"],
@@ -154,7 +155,7 @@ class AcceptedTest(unittest.TestCase):
         """The larger of `n` and `best_of` is what the upstream generates."""
         self.assertEqual(parsed(n=3).choices, 3)
         self.assertEqual(parsed(n=2, best_of=5).choices, 5)
-        self.assertEqual(parsed(n=MAX_CHOICES).choices, MAX_CHOICES)
+        self.assertEqual(parsed(n=MOST_CHOICES).choices, MOST_CHOICES)
 
     def test_usage_is_wanted_only_by_a_stream_that_asks(self) -> None:
         """An answer that is no stream always has it."""

@@ -4,7 +4,7 @@ import json
 import unittest
 from typing import Any
 
-from llmkit.openai import CALL_FRAME_BYTES, Malformed, WireError
+from llmkit.openai import CALL_FRAME_BYTES, MOST_CHOICES, Malformed, WireError
 from llmkit.openai_stream import ChunkShaper
 from llmkit.types import Usage
 
@@ -585,6 +585,16 @@ class FailureTest(unittest.TestCase):
             with self.assertRaises(WireError) as caught:
                 shape([failure], shaping)
             self.assertEqual((caught.exception.usage, shaping.usage), (REPORTED, REPORTED))
+
+    def test_more_choices_than_can_be_asked_for_are_no_answer(self) -> None:
+        """At once or one by one: each costs work with every event that follows."""
+        shaping = shaper()
+        shape([chunk(ROLE, index=index) for index in range(MOST_CHOICES)], shaping)
+        shape([chunk({"content": "x"}, index=0)], shaping)
+        with self.assertRaises(Malformed):
+            shape([chunk(ROLE, index=MOST_CHOICES)], shaping)
+        with self.assertRaises(Malformed):
+            shape([{"choices": [{"delta": {}} for _ in range(MOST_CHOICES + 1)]}])
 
     def test_what_is_no_chunk_is_malformed(self) -> None:
         """Never another exception."""

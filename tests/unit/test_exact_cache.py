@@ -422,6 +422,26 @@ class BrokenFileTest(CacheCase):
             self.clock.advance(REPORT_EVERY_S)
         self.assertEqual(len(self.errors), 2)
 
+    def test_a_file_that_could_not_be_replaced_is_replaced_later(self) -> None:
+        """A moment without descriptors costs entries, not the cache."""
+        self.store("a")
+        drive(self.cache.purge("acme"))
+        epoch = self.cache.epoch("acme")
+        for refused in (OSError("no descriptors"), disk_error(sqlite3.SQLITE_CANTOPEN)):
+            execute(self.path, "DROP TABLE entries")
+            with mock.patch.object(cache_file, "connect", side_effect=refused):
+                self.find("a")
+                self.cache.flush()
+                self.cache.flush()
+                self.assertIsNone(self.find("a"))
+                self.cache.flush()
+            self.store("b")
+            self.cache.flush()
+            self.cache.flush()
+            self.check_works()
+        self.reopen()
+        self.assertEqual(self.cache.epoch("acme"), epoch)
+
     def test_a_changed_bit_hides_an_entry(self) -> None:
         """Wherever it is in what is sealed, and it is replaced by the next answer."""
         self.store("a")

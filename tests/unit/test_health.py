@@ -239,6 +239,13 @@ class FleetTest(unittest.TestCase):
         self.assertFalse(fleet.serves(changed.deployments["mini"]))
         self.assertEqual(build_fleet(self.config).overbilled, ())
 
+    def test_a_call_that_a_reload_finds_under_way_is_still_judged(self) -> None:
+        """Its request knows the former fleet; what it billed is known to both."""
+        fleet = self.reloaded(self.config)
+        self.fleet.flag(["mini"])
+        self.assertEqual(fleet.overbilled, ("mini",))
+        self.assertFalse(fleet.serves(self.config.deployments["mini"]))
+
 
 if __name__ == "__main__":
     unittest.main()

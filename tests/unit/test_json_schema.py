@@ -312,6 +312,8 @@ class WorkTest(unittest.TestCase):
             ("uniqueItems", {"uniqueItems": True}, names),
             ("const", {"const": big}, big),
             ("a long text", {"const": "x" * 2_000_000}, "x" * 2_000_000),
+            ("a long reference", {"$ref": "#/" + "x" * 2_000_000}, 1),
+            ("multipleOf", {"items": {"multipleOf": 1e-300}}, [1e300] * 20),
             ("type", {"type": [*["null"] * 1000, "array", "object", "string"]}, names),
             ("unknown", dict.fromkeys(names, 0), 1),
         ]

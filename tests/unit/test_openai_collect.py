@@ -61,6 +61,24 @@ class CollectorTest(unittest.TestCase):
         self.assertEqual([call["function"]["name"] for call in calls], ["f", "g"])
         self.assertEqual([call["function"]["arguments"] for call in calls], ['{"x": 1}', "{}"])
 
+    def test_what_only_looks_like_calls_is_any_other_field(self) -> None:
+        """Whatever it holds and wherever it stands beside a message."""
+        for odd in ([{"id": "a"}], "x", 5):
+            extra = {"vendor": {"tool_calls": odd}, "content": "a"}
+            answer = collected(chunk(extra), chunk(extra, tool_calls=odd), chunk({}, "stop", tool_calls=odd))
+            self.assertEqual(answer["choices"][0]["message"]["content"], "aa")
+
+    def test_an_answer_in_many_pieces_is_joined_at_once(self) -> None:
+        """Text and calls: what there is already is not copied for each of them."""
+        calls = [{"index": at, "id": f"c{at}", "function": {"name": "f"}} for at in range(20_000)]
+        answer = collected(
+            *(chunk({"content": "x" * 500}) for _ in range(20_000)),
+            *(chunk({"tool_calls": [call]}) for call in calls),
+            chunk({}, "stop"),
+        )
+        message = answer["choices"][0]["message"]
+        self.assertEqual((len(message["content"]), len(message["tool_calls"])), (500 * 20_000, 20_000))
+
     def test_choices_and_log_probabilities_keep_their_place(self) -> None:
         """By index, in order."""
         tokens: list[dict[str, Any]] = [{"token": "a"}, {"token": "b"}]
@@ -73,6 +91,16 @@ class CollectorTest(unittest.TestCase):
         )
         self.assertEqual([choice["message"]["content"] for choice in answer["choices"]], ["Aa", "B"])
         self.assertEqual(answer["choices"][0]["logprobs"], {"content": tokens})
+
+    def test_a_reason_that_nobody_knows_is_left_open(self) -> None:
+        """The answer is one, but does not pass for one that is known to be whole; a known reason stays."""
+        for reasons, left in ((("abort", "length"), ("stop", "length")), (("stop", "eos"), ("stop", "stop"))):
+            shaper, collector = ChunkShaper(want_usage=False), Collector()
+            for index, reason in enumerate(reasons):
+                for payload in shaper.feed(chunk({"content": "hi"}, reason, index=index)):
+                    collector.feed(payload)
+            completion = from_wire(collector.completion(None, ends_oddly=shaper.ends_oddly))
+            self.assertEqual((completion.finish_reasons, completion.finished), (left, "abort" not in reasons))
 
     def test_the_answer_is_one(self) -> None:
         """Nothing has to be repaired in it, and its usage is what was reported."""

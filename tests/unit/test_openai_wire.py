@@ -209,6 +209,15 @@ class AnswerTest(unittest.TestCase):
                 self.assertEqual(fixed["choices"][0]["finish_reason"], left)
                 self.assertEqual(completion.finish_reasons, (left,))
 
+    def test_a_reason_that_nobody_knows_may_be_that_of_a_broken_answer(self) -> None:
+        """As one that is missing may; a known one under another name is known."""
+        for came, finished in (
+            *((known, True) for known in ("stop", "length", "eos", "end_turn", "stop_sequence", "MAX_TOKENS")),
+            *((odd, False) for odd in ("abort", "RECITATION", "whatever", "", None, 7)),
+        ):
+            with self.subTest(came=came):
+                self.assertEqual(repair(answer(MESSAGE, came))[1].finished, finished)
+
     def test_an_answer_that_calls_tools_says_so(self) -> None:
         """Id and type are filled, arguments are text, and "stop" becomes "tool_calls"; "length" does not."""
         call = {"function": {"name": "f", "arguments": {"city": "Zürich"}}}

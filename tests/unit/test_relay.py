@@ -541,6 +541,12 @@ class RelayTest(unittest.TestCase):
             self.assertTrue(self.stream(ROLE, HELLO, step).cut)
             self.assertEqual((kept.seen[:2], kept.usage), ([ROLE, HELLO], []))
 
+    def test_a_stream_that_ends_for_an_unknown_reason_is_not_kept(self) -> None:
+        """The client gets it as any other; nobody knows whether it is all of the answer."""
+        self.keeper = kept = Kept(self.journal)
+        answer = self.stream(ROLE, HELLO, chunk({}, "abort"), USAGE, DONE)
+        self.assertEqual((answer.cut, kept.usage, self.journal.entries[-1]), (False, [], "finish"))
+
     def test_the_end_of_a_finished_stream_may_be_anything(self) -> None:
         """No mark, two marks, silence, a reset, more after the mark: the answer was whole."""
         late = ProviderError(ProviderErrorKind.TIMEOUT, "x", sent=True, first_byte_seen=True, status=200, clock="idle")
