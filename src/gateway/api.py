@@ -58,6 +58,8 @@ _STREAM = (
     ("cache-control", "no-cache"),
     ("x-accel-buffering", "no"),
 )
+_CHAT = "/v1/chat/completions"
+_MODELS = "/v1/models"
 _CREATED = 0
 """When a model was made: unknown here, and clients want an integer."""
 
@@ -127,17 +129,21 @@ class Api:
         raise UnknownUrl(head.method, head.path[:200])
 
     def _route_client(self, exchange: Exchange, path: str, facts: Facts, gateway: Gateway) -> None:
-        """What is below /v1: the key is checked before anything else is said, also of a path that does not exist."""
-        head = exchange.head
+        """What is below /v1: the key is checked before anything else is said, also of a path that does not exist.
+
+        A browser's preflight has no key by its nature: it is told what is allowed, which allows it nothing.
+        """
+        head, methods = exchange.head, _methods(path)
+        if head.method == "OPTIONS" and methods:
+            raise MethodNotAllowed(head.method, methods)
         principal = gateway.authenticate(key_of(head))
-        if path == "/v1/chat/completions":
-            _allow(head, "POST")
-            return self._chat(exchange, gateway, facts, principal)
-        if path != "/v1/models" and not path.startswith("/v1/models/"):
+        if not methods:
             raise UnknownUrl(head.method, head.path[:200])
-        _allow(head, "GET", "HEAD")
+        _allow(head, *methods)
+        if path == _CHAT:
+            return self._chat(exchange, gateway, facts, principal)
         visible = gateway.visible_models(principal)
-        if path == "/v1/models":
+        if path == _MODELS:
             models = {"object": "list", "data": [_model(name) for name in visible]}
             return _respond_json(exchange, 200, models, facts)
         name = unquote(head.path.removeprefix("/v1/models/"))
@@ -287,6 +293,13 @@ def _error_body(error: GatewayError) -> bytes:
 
 def _model(name: str) -> dict[str, object]:
     return {"id": name, "object": "model", "created": _CREATED, "owned_by": "gateway"}
+
+
+def _methods(path: str) -> tuple[str, ...]:
+    """How a path below /v1 may be asked; empty if there is nothing."""
+    if path == _CHAT:
+        return ("POST",)
+    return ("GET", "HEAD") if path == _MODELS or path.startswith(f"{_MODELS}/") else ()
 
 
 def _allow(head: RequestHead, *methods: str) -> None:

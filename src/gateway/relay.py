@@ -3,7 +3,8 @@
 Until the model has written something, a stream's events are held back, and what fails is raised, so that another call
 may answer instead; also after the head has gone out. From the first content on each event leaves as it came, before the
 next is read, and what fails is told in-band without an end mark: a cut stream never looks finished. A stream whose
-upstream passes the cap is cut. An answer that a validator refuses is given up only if something stronger may answer.
+upstream passes the cap is cut. One that breaks off behind its finish is whole for its client, but not to be remembered.
+An answer that a validator refuses is given up only if something stronger may answer.
 What is held back has a bound, beyond which the upstream counts as broken.
 """
 
@@ -170,6 +171,7 @@ class Relay:
                 self.evidence.reach = verdict.reach
                 self._break_off(shaper)
                 return await self._break(verdict, "stream_truncated", "The upstream's stream was cut.", failure)
+            self.keeper = None
         except Draining:
             if not self._flows:
                 raise

@@ -33,6 +33,7 @@ from tests.support.front import (
     LiveFront,
     Reply,
     ShiftedClock,
+    completion,
     event,
     sse,
     stream,
@@ -351,3 +352,105 @@ class RedirectionTest(FrontCase):
             evil.setblocking(False)
             with self.assertRaises(BlockingIOError):
                 evil.accept()
+
+
+class BurstTest(FrontCase):
+    """More callers at one instant than a tenant's rate allows."""
+
+    CALLERS, BURST, EVERY_S = 50, 5, 1000
+    TENANT = f'[[tenants]]\nname = "acme"\nrate_per_s = {1 / EVERY_S}\nburst = {BURST}\n'
+
+    def test_exactly_the_burst_passes_and_then_one_for_each_interval(self) -> None:
+        """The others are told when, cost nothing and reach nobody; no window doubles it, and no other tenant waits."""
+        front = self.live(whole(), more=self.TENANT, clock=(clock := ShiftedClock()))
+        with ThreadPoolExecutor(self.CALLERS) as pool:
+            replies = list(pool.map(lambda _: front.chat(), range(self.CALLERS)))
+        served = [reply for reply in replies if reply.status == 200]
+        left = sorted(str(reply.get("x-ratelimit-remaining-requests")) for reply in served)
+        self.assertEqual((left, len(front.upstream.requests)), (list("01234"), self.BURST))
+        for reply in replies:
+            self.assertEqual(reply.get("x-ratelimit-limit-requests"), str(self.BURST))
+            if reply not in served:
+                self.assert_error(reply, 429, "rate_limit_exceeded")
+                self.assertEqual(reply.get("x-ratelimit-remaining-requests"), "0")
+                self.assertLessEqual(int(reply.get("retry-after") or 0), self.EVERY_S)
+        self.assertEqual(front.money(), (self.BURST * COST_NANOUSD, 0, 0))
+        other = front.world.key(tenant="other")
+        self.assertEqual(front.chat(key=other).status, 200)
+        for shift_s, statuses in ((1000, [200, 429]), (2000, [200, 429]), (7000, [200] * self.BURST + [429])):
+            clock.shift_s = shift_s
+            self.assertEqual([front.chat().status for _ in statuses], statuses)
+
+
+class CacheKeyTest(FrontCase):
+    """A request that differs from a remembered one in a single field."""
+
+    VARIANTS: tuple[dict[str, Any], ...] = (
+        {"response_format": {"type": "text"}},
+        {"seed": 7},
+        {"stop": ["x"]},
+        {"max_tokens": 5},
+        {"max_completion_tokens": 5},
+        {"top_p": 0.5},
+        {"logit_bias": {"1": 5}},
+        {"logprobs": True},
+        {"reasoning_effort": "low"},
+        {"x_vendor": 1},
+        {"prompt_version": "2"},
+        {"model": "other"},
+        {"messages": [{"role": "system", "content": "s"}, *chat("describe a bike")["messages"]]},
+    )
+    BYPASSING: tuple[dict[str, Any], ...] = (
+        {"tools": [{"type": "function", "function": {"name": "t"}}]},
+        {"temperature": 1},
+        {"private": True},
+    )
+
+    def test_it_gets_an_answer_of_its_own(self) -> None:
+        """And is remembered for itself; the same request in another spelling gets the first answer, byte by byte."""
+
+        def counted(peer: Peer, request: Request) -> None:
+            whole(completion(f"answer {len(front.upstream.requests)}"))(peer, request)
+
+        more = '[[deployments]]\nname = "other"\nprovider = "up"\nmodel = "gw-mini"\nprice = "free"\n'
+        front = self.live(counted, more=more)
+        base: dict[str, Any] = {"text": "describe a bike", "temperature": 0}
+        first = front.chat(**base)
+        answers = {first.body}
+        for variant in self.VARIANTS:
+            own, again = front.chat(**base | variant), front.chat(**base | variant)
+            self.assertEqual((own.get("x-gateway-cache"), again.get("x-gateway-cache")), ("miss", "hit"), variant)
+            self.assertEqual(own.body, again.body)
+            answers.add(own.body)
+        for variant in self.BYPASSING:
+            answers |= {front.chat(**base | variant).body for _ in range(2)}
+        calls_made = 1 + len(self.VARIANTS) + 2 * len(self.BYPASSING)
+        self.assertEqual((len(answers), len(front.upstream.requests)), (calls_made, calls_made))
+        spelt = b'{ "temperature" : 0,\n"messages":[{"content":"describe\\u0020a bike","role":"user"}], "model":"mini"}'
+        hit = front.ask("POST", CHAT, spelt)
+        self.assertEqual(
+            (hit.body, hit.get("x-gateway-cache"), hit.get("x-gateway-cost-usd")), (first.body, "hit", "0")
+        )
+        foreign = front.chat(key=front.world.key(tenant="other"), **base)
+        self.assertEqual(foreign.get("x-gateway-cache"), "miss")
+
+
+class CachedPromptTest(FrontCase):
+    """A prompt of which the upstream had a part in its own cache."""
+
+    def test_the_cached_part_is_paid_once_and_at_its_own_price(self) -> None:
+        """Streamed or not: 500 at 1, 1500 at 0.1 and 100 at 4 USD per million. More cached than sent earns nothing."""
+        details = {"prompt_tokens_details": {"cached_tokens": 1500}}
+        usage = {"prompt_tokens": 2000, "completion_tokens": 100, "total_tokens": 2100, **details}
+        odd = {"prompt_tokens": 10, "completion_tokens": 10, "total_tokens": 20, **details}
+        front = self.live(
+            whole(completion() | {"usage": usage}),
+            stream(ROLE, event({"content": "a"}), STOP, event(choices=[], usage=usage), DONE),
+            whole(completion() | {"usage": odd}),
+        )
+        asked: dict[str, Any] = {"text": "x" * 2000, "max_tokens": 200}
+        self.assertEqual(front.chat(**asked).get("x-gateway-cost-usd"), "0.00105")
+        self.assertIn('"cost_usd":0.00105}', front.chat(**asked, **USAGE_WANTED).payloads[-2].decode())
+        self.assertEqual(front.chat(**asked).get("x-gateway-cost-usd"), "0.00019")
+        costs = [row["cost_nanousd"] for row in front.rows(3)]
+        self.assertEqual(costs, [1_050_000, 1_050_000, 190_000])

@@ -394,3 +394,21 @@ class CachedFaultTest(FrontCase):
         for cache in "miss", "miss", "hit":
             reply = front.chat(text="not streamed", temperature=0)
             self.assertEqual((reply.status, reply.get("x-gateway-cache")), (200, cache))
+
+    def test_a_finished_answer_whose_end_is_missing_is_given_but_not_remembered(self) -> None:
+        """Cut behind the finish, or silent there: its client has it whole, and the next one asks again."""
+
+        def cut(peer: Peer, request: Request) -> None:
+            peer.send(*saying("first"), sse(STOP))
+
+        def silent(peer: Peer, request: Request) -> None:
+            cut(peer, request)
+            self.assertTrue(peer.closed_within(5))
+
+        for way in cut, silent:
+            with self.subTest(way=way.__name__):
+                front = self.live(way, stream(*words("second")), provider="idle_timeout_s = 0.2")
+                replies = [front.chat(stream=True, temperature=0) for _ in range(3)]
+                self.assertEqual([reply.text for reply in replies], ["first", "second", "second"])
+                self.assertEqual([reply.get("x-gateway-cache") for reply in replies], ["miss", "miss", "hit"])
+                self.assertEqual([reply.payloads[-1] for reply in replies], [DONE] * 3)

@@ -23,6 +23,7 @@ from tests.support.front import (
     Front,
     FrontCase,
     LiveFront,
+    Reply,
     ShiftedClock,
     completion,
     either,
@@ -114,10 +115,22 @@ class PathTest(FrontCase):
         """Without CORS a preflight is refused, but not for want of a key, and nothing allows an origin."""
         front = self.live(whole())
         origin = [("Origin", "https://app.example"), ("Access-Control-Request-Method", "POST")]
-        preflight = front.ask("OPTIONS", CHAT, headers=origin, key="")
-        self.assertEqual(preflight.status, 405)
-        for reply in (preflight, front.chat(origin), front.ask("OPTIONS", CHAT, headers=origin, key=None)):
-            self.assertFalse([name for name, _ in reply.headers if name.startswith("access-control-")])
+        for path, allowed in (CHAT, "POST"), ("/v1/models", "GET, HEAD"), ("/v1/models/mini", "GET, HEAD"):
+            for key in None, "":
+                preflight = front.ask("OPTIONS", path, headers=origin, key=key)
+                self.assert_error(preflight, 405, "method_not_allowed")
+                self.assertEqual(preflight.get("allow"), allowed)
+                self.assert_uninvited(preflight)
+        self.assert_uninvited(front.chat(origin))
+        refused = front.chat(origin, key=None)
+        self.assert_error(refused, 401, "invalid_api_key")
+        self.assert_uninvited(refused)
+        self.assert_error(front.ask("OPTIONS", "/v1/nope", headers=origin, key=None), 401, "invalid_api_key")
+        self.assertEqual(len(front.upstream.requests), 1)
+
+    def assert_uninvited(self, reply: Reply) -> None:
+        """No origin is allowed anything."""
+        self.assertFalse([name for name, _ in reply.headers if name.startswith("access-control-")])
 
 
 def more_models(*names: str) -> str:

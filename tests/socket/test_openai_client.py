@@ -11,8 +11,11 @@ import openai
 from openai.types.chat import ChatCompletionChunk, ChatCompletionMessageParam, ChatCompletionToolParam
 from pydantic import BaseModel
 
+from llmkit.sse import comment
 from tests.support.front import (
     DONE,
+    END,
+    ONE_TRY,
     PATIENCE_S,
     ROLE,
     STREAM_HEAD,
@@ -22,15 +25,17 @@ from tests.support.front import (
     FrontCase,
     LiveFront,
     ShiftedClock,
+    Upstream,
     completion,
     either,
     event,
+    fleet,
     sse,
     stream,
     whole,
     words,
 )
-from tests.support.scripted_upstream import Peer, Request
+from tests.support.scripted_upstream import Peer, Request, answer, chunk
 
 HI: list[ChatCompletionMessageParam] = [{"role": "user", "content": "hi"}]
 TOOLS: list[ChatCompletionToolParam] = [
@@ -83,8 +88,8 @@ def joined(chunks: Iterable[ChatCompletionChunk]) -> tuple[str, str, list[Call],
     content, reasoning = "", ""
     finishes: list[str] = []
     calls: dict[int, Call] = {}
-    for chunk in chunks:
-        for choice in chunk.choices:
+    for each in chunks:
+        for choice in each.choices:
             content += choice.delta.content or ""
             reasoning += getattr(choice.delta, "reasoning_content", None) or ""
             for call in choice.delta.tool_calls or ():
@@ -308,6 +313,119 @@ class ErrorTest(OpenAICase):
         with self.assertRaises(openai.APIError) as caught:
             next(chunks)
         self.assertEqual((caught.exception.code, caught.exception.type), ("stream_truncated", "server_error"))
+
+
+class FailoverTest(OpenAICase):
+    """Two upstreams, and what the failures of the first look like in a user's code."""
+
+    def fleet_of(self, first: Answering, second: Answering, **options: Any) -> tuple[Front, list[Upstream]]:
+        """A gateway in front of both, which asks each once for a request."""
+        upstreams = [self.upstream(first), self.upstream(second)]
+        more = options.pop("more", "") + ONE_TRY
+        return self.front(fleet(*upstreams, more=more, **options)), upstreams
+
+    def heard(self, client: openai.OpenAI) -> list[tuple[str | None, str]]:
+        """Text and finish reason of each way of asking: plain, a stream, the helper."""
+        create = client.chat.completions.create
+        plain = create(model="mini", messages=HI).choices[0]
+        text, _, _, finishes = joined(create(model="mini", messages=HI, stream=True))
+        with client.chat.completions.stream(model="mini", messages=HI) as events:
+            final = events.get_final_completion().choices[0]
+        said = [(plain.message.content, plain.finish_reason), (final.message.content, final.finish_reason)]
+        return [*said, (text, ",".join(finishes))]
+
+    def test_a_failure_before_the_first_word_is_not_seen(self) -> None:
+        """A refused key, an empty account, a busy server, junk, an answer that breaks off: the other answers."""
+        refusals = [
+            whole({"error": {"message": "no", "type": code, "code": code}}, status=status)
+            for status, code in (
+                ("401 No", "invalid_api_key"),
+                ("403 No", "x"),
+                ("429 No", "insufficient_quota"),
+                ("429 Slow", "rate_limit_exceeded"),
+                ("500 Oops", "x"),
+                ("200 OK", "x"),
+            )
+        ]
+        half = answer(b'{"id": "half', headers="content-type: application/json").replace(b": 12", b": 99")
+
+        def breaks_off(peer: Peer, request: Request) -> None:
+            if json.loads(request.body).get("stream"):
+                peer.send(STREAM_HEAD, sse(ROLE))
+                peer.reset()
+            else:
+                peer.send(half)
+
+        second = either(completion("other"), *words("other"))
+        for first in (*refusals, breaks_off):
+            front, (one, two) = self.fleet_of(first, second)
+            self.assertEqual(self.heard(self.connect(front)), [("other", "stop")] * 3)
+            self.assertEqual({row["exit"] for row in front.rows(3)}, {"failed_over"})
+            self.assertTrue(one.requests)
+            self.assertEqual(len(two.requests), 3)
+
+    def test_a_failure_after_the_first_word_is_raised_and_not_repeated(self) -> None:
+        """The words that came stay, the client does not try again, and nobody begins anew."""
+
+        def breaks_off(peer: Peer, request: Request) -> None:
+            peer.send(STREAM_HEAD, sse(ROLE), sse(event({"content": "Hello wor"})), END)
+
+        front, (one, two) = self.fleet_of(breaks_off, stream(*words("Hello world")))
+        client = self.connect(front, max_retries=2)
+        chunks = client.chat.completions.create(model="mini", messages=HI, stream=True)
+        self.assertEqual([next(chunks).choices[0].delta.content for _ in range(2)], ["", "Hello wor"])
+        with self.assertRaises(openai.APIError) as caught:
+            next(chunks)
+        self.assertEqual(caught.exception.code, "stream_truncated")
+        said: list[str] = []
+        with (
+            self.assertRaises(openai.APIError) as caught,
+            client.chat.completions.stream(model="mini", messages=HI) as events,
+        ):
+            said.extend(each.delta for each in events if each.type == "content.delta")
+        self.assertEqual((caught.exception.code, "".join(said)), ("stream_truncated", "Hello wor"))
+        self.assertEqual((len(one.requests), len(two.requests)), (2, 0))
+
+    def test_when_both_fail_the_error_says_whose_fault_it_is(self) -> None:
+        """The request's is told at once and asked of nobody else; an empty account is not asked again."""
+        bad = {"message": "bad field", "type": "invalid_request_error", "param": "messages", "code": "some_code"}
+        empty = {"message": "quota", "type": "insufficient_quota", "param": None, "code": "insufficient_quota"}
+        for status, said, kind, code, calls in (
+            ("400 Bad", bad, openai.BadRequestError, "some_code", (1, 0)),
+            ("422 Bad", bad, openai.BadRequestError, "some_code", (1, 0)),
+            ("429 No", empty, openai.RateLimitError, "insufficient_quota", (1, 1)),
+            ("401 No", empty | {"code": "x"}, openai.InternalServerError, "upstream_error", (1, 1)),
+            ("500 Oops", bad, openai.InternalServerError, "all_providers_failed", (1, 1)),
+        ):
+            for streams in False, True:
+                fails = whole({"error": said}, status=status)
+                front, (one, two) = self.fleet_of(fails, fails)
+                with self.assertRaises(openai.APIStatusError) as caught:
+                    self.connect(front).chat.completions.create(model="mini", messages=HI, stream=streams)
+                self.assertEqual((type(caught.exception), caught.exception.code), (kind, code))
+                self.assertEqual((len(one.requests), len(two.requests)), calls)
+        front, (one, two) = self.fleet_of(
+            whole({"error": empty}, status="429 No"), whole({"error": empty}, status="429")
+        )
+        with mock.patch("time.sleep") as sleep, self.assertRaises(openai.RateLimitError):
+            self.connect(front, max_retries=3).chat.completions.create(model="mini", messages=HI)
+        sleep.assert_not_called()
+
+    def test_a_failure_behind_the_head_is_raised(self) -> None:
+        """Both upstreams only say that they are busy: a class without a status, and no words."""
+
+        def busy(peer: Peer, request: Request) -> None:
+            peer.send(STREAM_HEAD)
+            peer.drip(chunk(comment("PROCESSING")))
+
+        front, (one, two) = self.fleet_of(
+            busy, busy, more="[server]\nhead_hold_s = 0.05\n", provider="ttft_timeout_s = 0.3"
+        )
+        chunks = self.connect(front).chat.completions.create(model="mini", messages=HI, stream=True)
+        with self.assertRaises(openai.APIError) as caught:
+            next(chunks)
+        self.assertIs(type(caught.exception), openai.APIError)
+        self.assertEqual((caught.exception.code, len(one.requests), len(two.requests)), ("upstream_timeout", 1, 1))
 
 
 class ModelTest(OpenAICase):

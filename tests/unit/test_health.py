@@ -242,7 +242,7 @@ class FleetTest(unittest.TestCase):
     def test_a_call_that_a_reload_finds_under_way_is_still_judged(self) -> None:
         """Its request knows the former fleet; what it billed is known to both."""
         fleet = self.reloaded(self.config)
-        self.fleet.flag(["mini"])
+        self.fleet.flag("mini")
         self.assertEqual(fleet.overbilled, ("mini",))
         self.assertFalse(fleet.serves(self.config.deployments["mini"]))
 

@@ -559,6 +559,16 @@ class RelayTest(unittest.TestCase):
                 self.assertTrue(self.journal.received.endswith(b"data: [DONE]\n\n"))
                 self.assertEqual((self.journal.entries[-2:], self.facts.exit), (["settle", "finish"], "routed"))
 
+    def test_a_finished_stream_that_breaks_off_is_not_kept(self) -> None:
+        """Silence or a reset behind the finish, mark or not; a clean end is kept without a mark."""
+        late = ProviderError(ProviderErrorKind.TIMEOUT, "x", sent=True, first_byte_seen=True, status=200, clock="idle")
+        reset = ProviderError(ProviderErrorKind.MALFORMED, "x", sent=True, first_byte_seen=True, status=200)
+        for end, times in ((None, 1), (late, 0), (reset, 0)):
+            self.setUp()
+            self.keeper = kept = Kept(self.journal)
+            self.assertFalse(self.stream(ROLE, HELLO, FINISH, end).cut)
+            self.assertEqual(len(kept.usage), times)
+
     def test_late_usage_is_waited_for(self) -> None:
         """It comes after the finish reason, and the last one counts."""
         self.stream(ROLE, HELLO, FINISH, chunk(choices=[], usage=usage(1, 1)), USAGE, DONE)
