@@ -268,7 +268,10 @@ class CacheFile:
         return evicted + self._evict(0, most - evicted)
 
     def _evict(self, room_bytes: int, most: int) -> int:
-        """Remove the least recently used rows until there is this room, but no more than `most`; how many."""
+        """Remove the least recently used rows until there is this room, but no more than `most`; how many.
+
+        Where there is none to remove, somebody else has removed them: then the totals are those of an empty file.
+        """
         excess = self.bytes + room_bytes - self._max_bytes
         if excess <= 0:
             return 0
@@ -277,6 +280,8 @@ class CacheFile:
         while freed < excess and (record := oldest.fetchone()):
             last, freed = record[0], freed + record[1]
         oldest.close()
+        if most and not freed:
+            self.entries = self.bytes = 0
         return self._delete("used <= ?", last)
 
     def _delete(self, condition: str, value: int | str | bytes) -> int:

@@ -268,6 +268,16 @@ class BoundTest(CacheCase):
         self.cache.flush()
         self.assertEqual(self.kept(*names), names[12:])
 
+    def test_rows_that_somebody_else_removed_are_not_waited_for(self) -> None:
+        """A full file that was emptied by hand takes entries again, and counts what it holds."""
+        self.fill(*(f"e{number}" for number in range(16)))
+        full = self.stat("bytes")
+        execute(self.path, "DELETE FROM entries")
+        self.fill("x")
+        self.assertEqual(self.kept("e15", "x"), ["x"])
+        self.assertEqual(self.stat("entries"), 1)
+        self.assertLess(self.stat("bytes"), full // 8)
+
     def test_uses_are_written_without_a_store(self) -> None:
         """As soon as there are many; fewer wait for the next write."""
         self.fill("a", "b")
