@@ -119,6 +119,7 @@ class Api:
     def _route(self, exchange: Exchange, path: str, facts: Facts) -> None:
         head = exchange.head
         if path in HEALTH_PATHS:
+            _allow(head, "GET", "HEAD")
             return self._answer_health(exchange, HEALTH_PATHS[path], facts)
         if path == "/control" and self._is_operator(head):
             return self._control(exchange, facts)

@@ -5,7 +5,7 @@ import math
 from gateway.chat import check_tags
 from gateway.context import Facts, Options
 from gateway.errors import InvalidApiKey, InvalidRequest
-from gateway.http_head import RequestHead
+from gateway.http_head import CREDENTIALS, RequestHead
 from llmkit.money import format_usd
 
 MAX_TIMEOUT_S = 86_400.0
@@ -16,7 +16,11 @@ Headers = list[tuple[str, str]]
 
 
 def key_of(head: RequestHead) -> str | None:
-    """The virtual key of a request; None if there is none. Raises InvalidApiKey for two that differ."""
+    """The virtual key of a request; None if there is none. Raises InvalidApiKey for two that differ, and for a header
+    of credentials that came twice.
+    """
+    if any(len(head.get_all(name)) > 1 for name in CREDENTIALS):
+        raise InvalidApiKey
     given = {value for name in ("x-api-key", "api-key") for value in head.get_all(name) if value}
     for value in head.get_all("authorization"):
         given.add(bearer(value) or "")

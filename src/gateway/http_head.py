@@ -25,19 +25,11 @@ _NEVER_VALID = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|(?<!\r)\n|\r(?!\n|
 _HOST = re.compile(r"(?:[A-Za-z0-9._~!$&'()*+;=%-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?")
 _LENGTH = re.compile(r"[0-9]{1,12}")
 
-_SINGLE_VALUED = frozenset(
-    {
-        "host",
-        "content-length",
-        "transfer-encoding",
-        "content-type",
-        "expect",
-        "authorization",
-        "x-api-key",
-        "api-key",
-    }
-)
-_UNDERSCORED = frozenset(name.replace("-", "_") for name in _SINGLE_VALUED if "-" in name)
+_SINGLE_VALUED = frozenset({"host", "content-length", "transfer-encoding", "content-type", "expect"})
+CREDENTIALS = ("authorization", "x-api-key", "api-key")
+"""Single-valued too, but whoever repeats one is told so as for any other wrong key."""
+
+_UNDERSCORED = frozenset(name.replace("-", "_") for name in (*_SINGLE_VALUED, *CREDENTIALS) if "-" in name)
 
 
 class HttpRefusal(Exception):

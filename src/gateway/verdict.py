@@ -6,7 +6,8 @@ another one; both only until content has reached the client.
     fact                                          again        next  breaker  pause   money      told as
     not sent: refused, DNS, TLS, connect clock    if alone     yes   failure  -       NOT_SENT   503 (504 if a clock)
     closed without a byte                         no           yes   failure  -       UNKNOWN    503
-    answered 429, 413 for a rate                  after pause  yes   release  asked   UNBILLED   429
+    answered 429                                  after pause  yes   release  asked   UNBILLED   429
+    answered 413 for a rate                       no           yes   release  -       UNBILLED   429
     answered 429, quota exhausted                 no           yes   release  long    UNBILLED   429 insufficient_quota
     answered 401, 402, 403, 404 on the model id   no           yes   release  long    UNBILLED   502
     answered 404 without a reason                 no           yes   release  -       UNBILLED   502
@@ -157,7 +158,7 @@ def judge(failure: ProviderError, *, produced: bool = False) -> Verdict:
         pause=row.pause,
         wait_s=failure.retry_after_s,
         reach=row.reach,
-        outcome=str(failure.kind),
+        outcome=_outcome(failure),
         error=_told(failure),
     )
 
@@ -187,8 +188,10 @@ def _row(failure: ProviderError, produced: bool) -> _Ruling:
 
 
 def _row_of_status(status: int, failure: ProviderError) -> _Ruling:
-    if _is_limit(failure):
+    if status == 429:
         return _OPERATORS_FAULT if _is_quota(failure) else _LIMITED
+    if _is_limit(failure):
+        return _REFUSED
     if failure.kind is ProviderErrorKind.AUTH or _is_about_the_model(failure):
         return _OPERATORS_FAULT
     if _is_clients_fault(failure):
@@ -199,7 +202,7 @@ def _row_of_status(status: int, failure: ProviderError) -> _Ruling:
 
 
 def _is_limit(failure: ProviderError) -> bool:
-    """Some say by 413 that a request has more tokens than a minute has left."""
+    """Some say by 413 that a request has more tokens than a minute has; a smaller one may still pass."""
     return failure.status == 429 or (failure.status == 413 and failure.code == "rate_limit_exceeded")
 
 
@@ -216,6 +219,10 @@ def _is_clients_fault(failure: ProviderError) -> bool:
     if failure.status == 404:
         return not _is_about_the_model(failure) and bool(failure.code or failure.param)
     return failure.kind is ProviderErrorKind.CLIENT and failure.status in _CLIENT_FAULTS
+
+
+def _outcome(failure: ProviderError) -> str:
+    return "quota_exhausted" if _is_limit(failure) and _is_quota(failure) else str(failure.kind)
 
 
 def _told(failure: ProviderError) -> GatewayError:

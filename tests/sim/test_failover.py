@@ -65,7 +65,7 @@ TABLE = {
     "429 without a time": Row({"status": 429}, "rate_limit", True, True, "rate_limited", "void", LIMITED),
     "429, quota exhausted": Row(
         status(429, "rate_limit", code="insufficient_quota"),
-        "rate_limit",
+        "quota_exhausted",
         False,
         True,
         "quota_exhausted",

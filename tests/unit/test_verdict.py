@@ -52,6 +52,12 @@ class JudgeTest(unittest.TestCase):
                 (404, "invalid_request"),
             ),
             ("400", failure(CLIENT, 400), (never, False, False, none, UNBILLED), (400, "invalid_request")),
+            (
+                "413 for a rate",
+                failure(CLIENT, 413, code="rate_limit_exceeded"),
+                (never, True, False, none, UNBILLED),
+                LIMITED,
+            ),
             ("413", failure(CLIENT, 413), (never, False, False, none, UNBILLED), (413, "invalid_request")),
             ("422", failure(CLIENT, 422), (never, False, False, none, UNBILLED), (400, "invalid_request")),
             ("409", failure(CLIENT, 409), (never, True, False, none, UNBILLED), BROKEN),
@@ -71,7 +77,8 @@ class JudgeTest(unittest.TestCase):
                 verdict = judge(failed)
                 self.assertEqual((verdict.again, verdict.elsewhere, verdict.sick, verdict.pause, verdict.reach), row)
                 self.assertEqual((verdict.error.status, verdict.error.code), told)
-                self.assertEqual((verdict.outcome, verdict.wait_s), (str(failed.kind), None))
+                outcome = "quota_exhausted" if told == EXHAUSTED else str(failed.kind)
+                self.assertEqual((verdict.outcome, verdict.wait_s), (outcome, None))
 
     def test_the_clients_own_clock_ends_everything(self) -> None:
         """It says nothing of the deployment; the money is judged by how far the call got."""
