@@ -16,7 +16,8 @@ from gateway.exact_cache import ExactCache, Hit
 from gateway.router import RoutePlan
 from gateway.validators import refusal
 from llmkit.openai import Completion, decode_object, usage_of
-from llmkit.openai_replay import Assembler, replay
+from llmkit.openai_collect import Assembler
+from llmkit.openai_replay import replay
 from llmkit.openai_stream import ChunkShaper
 from llmkit.sse import DONE, frame
 from llmkit.types import Usage

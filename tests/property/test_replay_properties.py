@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmkit.openai import from_wire
-from llmkit.openai_replay import Assembler, replay
+from llmkit.openai_collect import Assembler
+from llmkit.openai_replay import replay
 from llmkit.openai_stream import ChunkShaper
 from llmkit.sse import frame
 from llmkit.types import Usage

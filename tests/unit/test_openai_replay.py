@@ -5,7 +5,8 @@ import unittest
 from typing import Any
 
 from llmkit.openai import Malformed, from_wire
-from llmkit.openai_replay import PIECE_CHARS, Assembler, replay
+from llmkit.openai_collect import Assembler
+from llmkit.openai_replay import PIECE_CHARS, replay
 from llmkit.openai_stream import ChunkShaper
 from llmkit.types import Usage
 
