@@ -1,9 +1,20 @@
-"""The project's tests. `python -m unittest` from the root runs them all and fails if fewer than FLOOR were found."""
+"""The project's tests. `python -m unittest` from the root runs them all and fails if fewer than FLOOR were found.
 
+Properties are tried with the same examples in every run, however slow the machine is. To look for new ones:
+HYPOTHESIS_PROFILE=explore.
+"""
+
+import os
 import unittest
 from pathlib import Path
 
+from hypothesis import HealthCheck, settings
+
 from tests import _paths
+
+settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 
 FLOOR = 1500
 _SUITES = ("unit", "contract", "property", "sim", "socket", "stress", "crash")
