@@ -98,10 +98,13 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a call that may have been billed: what it cost, or None and why nobody knows."""
+    """What became of a call that may have been billed: what it cost; or None, why nobody knows it, and the most that it
+    can be (None: all that is held).
+    """
 
     cost_nanousd: int | None
     why: str = ""
+    at_most_nanousd: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +152,10 @@ _CLOSE = """UPDATE holds SET state = ?1, cost_nanousd = ?2, overage_nanousd = ma
         resolved_ms = ?3, resolved_by = ?4
     WHERE id = ?5 AND state = ?6
     RETURNING amount_nanousd, overage_nanousd, key_balance, tenant_balance, global_balance"""
-_PART = """UPDATE holds SET state = 'unresolved', unresolved_ms = ?, unresolved_why = ?
-    WHERE id = ? AND state = 'open'
-    RETURNING amount_nanousd, key_balance, tenant_balance, global_balance"""
+_HELD = """SELECT amount_nanousd, key_balance, tenant_balance, global_balance FROM holds
+    WHERE id = ? AND state = 'open'"""
+_PART = """UPDATE holds SET state = 'unresolved', amount_nanousd = ?, unresolved_ms = ?, unresolved_why = ?
+    WHERE id = ? AND state = 'open'"""
 _MOVE_OUT = {
     "open": """UPDATE balances SET held_nanousd = held_nanousd - ?1, spent_nanousd = spent_nanousd + ?2,
         overage_nanousd = overage_nanousd + ?3 WHERE id IN (?4, ?5, ?6)""",
@@ -159,7 +163,7 @@ _MOVE_OUT = {
         spent_nanousd = spent_nanousd + ?2, overage_nanousd = overage_nanousd + ?3 WHERE id IN (?4, ?5, ?6)""",
 }
 _MOVE_TO_UNRESOLVED = """UPDATE balances SET held_nanousd = held_nanousd - ?1,
-    unresolved_nanousd = unresolved_nanousd + ?1 WHERE id IN (?2, ?3, ?4)"""
+    unresolved_nanousd = unresolved_nanousd + ?2 WHERE id IN (?3, ?4, ?5)"""
 
 _OPEN_HOLDS = "SELECT id FROM holds WHERE state = 'open' ORDER BY id"
 _ROWLESS = """SELECT request_id, attempt, boot_id, opened_ms, tenant, key_id, alias, deployment, price_version
@@ -304,7 +308,7 @@ class Ledger:
 
         async def work(transaction: Transaction) -> Reservation:
             if outcome.cost_nanousd is None:
-                await self._part(transaction, former.id, outcome.why, at_ms)
+                await self._part(transaction, former.id, outcome.why, at_ms, outcome.at_most_nanousd)
             else:
                 await self._close_once(transaction, former.id, MoneyState.SETTLED, outcome.cost_nanousd, at_ms)
             return await self._open_hold(transaction, account, amount_nanousd, purpose, earlier=True)
@@ -359,12 +363,22 @@ class Ledger:
         """Give the hold back: the call was proven to be unbilled."""
         await self._finish(self._resolution(reservation, MoneyState.VOID, 0, row))
 
-    async def leave_unresolved(self, reservation: Reservation, why: str, row: RequestRow | None = None) -> None:
-        """The outcome of the call is unknown: its hold goes on counting against every limit until it is resolved."""
+    async def leave_unresolved(
+        self,
+        reservation: Reservation,
+        why: str,
+        row: RequestRow | None = None,
+        *,
+        at_most_nanousd: int | None = None,
+    ) -> None:
+        """The outcome of the call is unknown: its hold goes on counting against every limit until it is resolved.
+
+        at_most_nanousd  the most that this call can have cost, where more is held for dearer ones; the rest comes back
+        """
         at_ms = self._clock.wall_ms()
 
         async def work(transaction: Transaction) -> None:
-            parted = await self._part(transaction, reservation.id, why, at_ms)
+            parted = await self._part(transaction, reservation.id, why, at_ms, at_most_nanousd)
             if row is not None:
                 money = Money(MoneyState.UNRESOLVED)
                 if reservation.earlier or not parted:
@@ -563,13 +577,19 @@ class Ledger:
                 return int(overage)
         raise AlreadyResolved(hold_id)
 
-    async def _part(self, transaction: Transaction, hold_id: int, why: str, at_ms: int) -> int:
-        """Take a hold from open to unresolved; 0 if it was not open."""
-        parted = await transaction.execute(_PART, (at_ms, why, hold_id))
-        if not parted.records:
+    async def _part(
+        self, transaction: Transaction, hold_id: int, why: str, at_ms: int, at_most_nanousd: int | None = None
+    ) -> int:
+        """Take a hold from open to unresolved, with no more than it can come to; 0 if it was not open."""
+        found = await transaction.execute(_HELD, (hold_id,))
+        if not found.records:
             return 0
-        amount, *balances = parted.records[0]
-        moved = await transaction.execute(_MOVE_TO_UNRESOLVED, (amount, *balances))
+        held, *balances = found.records[0]
+        left = held if at_most_nanousd is None else min(held, at_most_nanousd)
+        parted = await transaction.execute(_PART, (left, at_ms, why, hold_id))
+        if parted.rowcount != 1:
+            raise LedgerBroken(f"hold {hold_id} was open and is not")
+        moved = await transaction.execute(_MOVE_TO_UNRESOLVED, (held, left, *balances))
         _expect_all(moved.rowcount, balances)
         return 1
 

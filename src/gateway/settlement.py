@@ -5,7 +5,7 @@ What became of an upstream call is kept as Evidence while it happens. How its ho
     nothing was sent, or the upstream answered an error without usage      the next call takes the hold over, or void
     usage was reported, or something was produced                          settle, by usage or by estimate
     the client left after the call was sent                                settle what was seen
-    sent, and nothing is known                                             unresolved
+    sent, and nothing is known                                             unresolved, at what this call can cost
 
 So two calls that may both have been billed never share a hold. close() may be called on every way out; only the first
 does anything.
@@ -40,6 +40,11 @@ class _Held:
     purpose: Purpose
     evidence: Evidence
     price: PriceEntry
+
+    @property
+    def bound_nanousd(self) -> int:
+        """The most that this call can cost; the hold may be for a dearer one."""
+        return self.price.price.bound_nanousd(self.evidence.prompt_bound, self.evidence.output_bound)
 
 
 @dataclass(slots=True)
@@ -78,7 +83,7 @@ class Settlement:
         if held is None:
             reservation = await self.ledger.reserve(account, bound_nanousd, purpose)
         elif (charge := self._charge_of(held)) is not None or held.evidence.reach is Reach.UNKNOWN:
-            outcome = Outcome(charge.cost_nanousd if charge else None, former)
+            outcome = Outcome(charge.cost_nanousd if charge else None, former, held.bound_nanousd)
             reservation = await self.ledger.reserve_next(held.reservation, outcome, account, bound_nanousd, purpose)
             self._book(held, charge)
         elif held.reservation.amount_nanousd < bound_nanousd:
@@ -108,7 +113,8 @@ class Settlement:
         if charge is not None:
             await self.ledger.settle(held.reservation, charge.cost_nanousd, self._row(ending))
         elif held.evidence.reach is Reach.UNKNOWN:
-            await self.ledger.leave_unresolved(held.reservation, ending.code or "unknown", self._row(ending))
+            why, bound = ending.code or "unknown", held.bound_nanousd
+            await self.ledger.leave_unresolved(held.reservation, why, self._row(ending), at_most_nanousd=bound)
         else:
             await self.ledger.void(held.reservation, self._row(ending))
 

@@ -104,16 +104,17 @@ class Model:
         for place in at:
             self.money.setdefault(place, Counter())["open"] += amount
 
-    def move(self, hold: Hold, state: str, cost: int = 0) -> bool:
-        """Take a hold to `state`, once; False if that way is closed."""
+    def move(self, hold: Hold, state: str, cost: int = 0, at_most: int | None = None) -> bool:
+        """Take a hold to `state`, once, where unresolved keeps `at_most` of it; False if that way is closed."""
         if hold.state not in ("open",) + ("unresolved",) * (state != "unresolved"):
             return False
+        left = hold.amount if at_most is None else min(hold.amount, at_most)
         for place in hold.at:
             self.money[place][hold.state] -= hold.amount
-            self.money[place]["unresolved"] += hold.amount if state == "unresolved" else 0
+            self.money[place]["unresolved"] += left if state == "unresolved" else 0
             self.money[place]["spent"] += cost
             self.money[place]["overage"] += max(cost - hold.amount, 0)
-        hold.state, hold.cost = state, cost
+        hold.state, hold.cost, hold.amount = state, cost, left
         return True
 
 
@@ -122,6 +123,9 @@ NAMES = ((Scope.KEY, "key1"), (Scope.KEY, "key2"), (Scope.TENANT, "acme"), (Scop
 LIMITS = st.sampled_from((300, 150, 1000, None, 0))
 AMOUNTS = st.sampled_from((50, 100, 0))
 NO_AMOUNTS: st.SearchStrategy[Any] = st.sampled_from((-50, True, 1.5))
+MOST = st.sampled_from((None, 20, 70, 0))
+"""What a call can come to at most, where more may be held."""
+
 WHICH = st.integers(0, 9)
 DAY_S = 86_400
 
@@ -188,8 +192,15 @@ class LedgerMachine(RuleBasedStateMachine):
         self.requests.append(request)
         return hold
 
-    @rule(target=holds, which=WHICH, cost=st.none() | st.sampled_from((30, 100, 250)), key=KEYS, amount=AMOUNTS)
-    def reserve_next(self, which: int, cost: int | None, key: str, amount: int) -> Any:
+    @rule(
+        target=holds,
+        which=WHICH,
+        cost=st.none() | st.sampled_from((30, 100, 250)),
+        key=KEYS,
+        amount=AMOUNTS,
+        at_most=MOST,
+    )
+    def reserve_next(self, which: int, cost: int | None, key: str, amount: int, at_most: int | None) -> Any:
         """A call that may have been billed is followed by another, or by nothing at all.
 
         The former hold may have been decided about by then; a story knows of none but its last.
@@ -201,15 +212,16 @@ class LedgerMachine(RuleBasedStateMachine):
         self.apply_queued()
         account, wall_ms = self.book.ledger.account("acme", key), self.book.clock.wall_ms()
         words = purpose(request.id, attempt=request.attempt + 1)
-        real = self.ends(self.book.ledger.reserve_next(hold.reservation, Outcome(cost, "test"), account, amount, words))
-        before = copy.deepcopy((self.model, hold.state, hold.cost, hold.unresolved_ms))
+        outcome = Outcome(cost, "test", at_most)
+        real = self.ends(self.book.ledger.reserve_next(hold.reservation, outcome, account, amount, words))
+        before = copy.deepcopy((self.model, hold.state, hold.cost, hold.amount, hold.unresolved_ms))
         if cost is None:
-            self.give_up(hold, wall_ms)
+            self.give_up(hold, wall_ms, at_most)
         else:
             self.model.move(hold, "settled", cost)
         following = self.booked(real, request, key, amount)
         if following is None:
-            self.model, hold.state, hold.cost, hold.unresolved_ms = before
+            self.model, hold.state, hold.cost, hold.amount, hold.unresolved_ms = before
             return multiple()
         request.attempt += 1
         return following
@@ -253,15 +265,15 @@ class LedgerMachine(RuleBasedStateMachine):
         ends = partial(self.book.ledger.settle, hold.reservation, cost)
         self.finish(hold, ends, lambda: self.model.move(hold, "settled", cost))
 
-    @rule(hold=holds, voids=st.booleans())
-    def end_without_cost(self, hold: Hold, voids: bool) -> None:
+    @rule(hold=holds, voids=st.booleans(), at_most=MOST)
+    def end_without_cost(self, hold: Hold, voids: bool, at_most: int | None) -> None:
         """The call was proven to be unbilled, or nobody knows."""
         ledger, wall_ms = self.book.ledger, self.book.clock.wall_ms()
         if voids:
             self.finish(hold, partial(ledger.void, hold.reservation), lambda: self.model.move(hold, "void"))
         else:
-            ends = partial(ledger.leave_unresolved, hold.reservation, "test")
-            self.finish(hold, ends, lambda: self.give_up(hold, wall_ms))
+            ends = partial(ledger.leave_unresolved, hold.reservation, "test", at_most_nanousd=at_most)
+            self.finish(hold, ends, lambda: self.give_up(hold, wall_ms, at_most))
 
     @rule(hold=holds, cost=st.none() | AMOUNTS)
     def decide(self, hold: Hold, cost: int | None) -> None:
@@ -417,10 +429,10 @@ class LedgerMachine(RuleBasedStateMachine):
             move()
         self.queued.clear()
 
-    def give_up(self, hold: Hold, wall_ms: int) -> bool:
+    def give_up(self, hold: Hold, wall_ms: int, at_most: int | None = None) -> bool:
         """Take an open hold to unresolved."""
         hold.unresolved_ms = wall_ms if hold.state == "open" else hold.unresolved_ms
-        return self.model.move(hold, "unresolved")
+        return self.model.move(hold, "unresolved", at_most=at_most)
 
 
 _settings = settings(
@@ -451,6 +463,7 @@ class LedgerMachineTest(unittest.TestCase):
             twins.ClampsToTheHold,
             twins.DropsLateSettlements,
             twins.ForgetsTheGivenUp,
+            twins.KeepsWhatCannotBeBilled,
             twins.ClearsHeldAtReset,
             twins.ChargesTheCurrentWindow,
             twins.AdmitsNegativeAmounts,

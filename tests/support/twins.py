@@ -192,10 +192,25 @@ class DropsLateSettlements(Ledger):
 class ForgetsTheGivenUp(Ledger):
     """Giving up on a hold returns its amount instead of leaving it unresolved."""
 
-    async def _part(self, transaction: Transaction, hold_id: int, why: str, at_ms: int) -> int:
-        parted = await super()._part(transaction, hold_id, why, at_ms)
+    async def _part(
+        self, transaction: Transaction, hold_id: int, why: str, at_ms: int, at_most_nanousd: int | None = None
+    ) -> int:
+        parted = await super()._part(transaction, hold_id, why, at_ms, at_most_nanousd)
         _, amount, _, *balances = await _hold(transaction, hold_id)
         await _add(transaction, "unresolved_nanousd", -amount * parted, balances)
+        return parted
+
+
+class KeepsWhatCannotBeBilled(Ledger):
+    """Giving up on a hold leaves all of it unresolved in the balances, and the call's own bound in the hold."""
+
+    async def _part(
+        self, transaction: Transaction, hold_id: int, why: str, at_ms: int, at_most_nanousd: int | None = None
+    ) -> int:
+        _, held, *_ = await _hold(transaction, hold_id)
+        parted = await super()._part(transaction, hold_id, why, at_ms, at_most_nanousd)
+        _, left, _, *balances = await _hold(transaction, hold_id)
+        await _add(transaction, "unresolved_nanousd", (held - left) * parted, balances)
         return parted
 
 

@@ -228,6 +228,17 @@ class SettleTest(LedgerCase):
         self.assertEqual((25, 0, 0, 0), self.book.money())
         self.assertEqual([("req_1", "settled", 25)], self.fates())
 
+    def test_what_this_call_cannot_have_cost_comes_back(self) -> None:
+        """The hold may have been for a dearer one; above its own bound a late bill is overage."""
+        self.book.run(self.book.ledger.leave_unresolved(self.hold, "timeout", row(), at_most_nanousd=20))
+        self.assertEqual((0, 0, 20, 0), self.book.money())
+        self.assertEqual([20], [line[0] for line in self.book.select("SELECT amount_nanousd FROM holds")])
+        self.book.run(self.book.ledger.settle(self.hold, 25))
+        self.assertEqual((25, 0, 0, 5), self.book.money())
+        other = self.book.reserve(self.account, 10, "req_2")
+        self.book.run(self.book.ledger.leave_unresolved(other, "timeout", row("req_2"), at_most_nanousd=99))
+        self.assertEqual((25, 0, 10, 5), self.book.money())
+
     def test_a_charge_belongs_to_the_window_of_its_hold(self) -> None:
         """However late it is settled."""
         account = self.book.set_limits(100, window=Window.DAY)

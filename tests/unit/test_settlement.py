@@ -346,6 +346,17 @@ class CoverTest(SettlementCase):
         row = self.end(settlement, ROUTED)
         self.assertEqual((self.overbilled, row["cost_nanousd"], row["price_version"]), ({"b"}, 60_000, "2"))
 
+    def test_an_unknown_outcome_counts_for_what_its_call_can_cost(self) -> None:
+        """Not for what was held for the dearest of its stage; in mid-request and at the end."""
+        worst = PRICE.price.bound_nanousd(PROMPT_BOUND, OUTPUT_BOUND)
+        settlement = self.settlement()
+        self.cover(settlement, worst * 10, reach=Reach.UNKNOWN)
+        self.assertEqual(self.money(), (0, worst * 10, 0))
+        self.cover(settlement, worst * 10, reach=Reach.UNKNOWN)
+        self.assertEqual(self.money(), (0, worst * 10, worst))
+        self.end(settlement, Ending(Exit.FAILED, 504, "upstream_timeout"))
+        self.assertEqual(self.money(), (0, 0, worst * 2))
+
     def test_a_refused_next_hold_leaves_the_former_one_to_the_end(self) -> None:
         """Unresolved, settled or void as if nobody had asked; once."""
         for known, refusal, state, money in (
