@@ -69,7 +69,8 @@ class Relay:
     """One answer on its way to one client.
 
     exit       how the request ends if this answer is delivered
-    may_climb  whether a refused answer may be given up for a stronger tier's
+    judges     whether validators look at the answer, and the route says what they found
+    may_climb  whether an answer that they refuse may be given up for a stronger tier's
     broke      how the upstream failed, in one word, if it did after content had reached the client
     """
 
@@ -80,6 +81,7 @@ class Relay:
     settlement: Settlement
     clock: Clock
     exit: Exit = Exit.ROUTED
+    judges: bool = False
     may_climb: bool = False
     keeper: Keeper | None = None
     broke: str | None = None
@@ -101,11 +103,10 @@ class Relay:
     async def whole(self) -> Answer:
         """Read, check and settle a non-streaming answer. Raises AttemptFailed, AnswerRefused, ClientGone, Draining."""
         completion = await self._read_whole()
-        refused = refusal(completion.document, self.request.body.get("response_format")) if self.may_climb else None
-        if refused is not None:
-            self._hop(refused)
+        refused = refusal(completion.document, self.request.body.get("response_format")) if self.judges else None
+        self._hop(refused or "ok")
+        if refused is not None and self.may_climb:
             raise AnswerRefused(refused, lambda: self._deliver(completion))
-        self._hop("ok")
         return await self._deliver(completion)
 
     async def _read_whole(self) -> Completion:
@@ -153,6 +154,8 @@ class Relay:
                 held += events
                 self._note(shaper)
                 if self._flows or shaper.started:
+                    if not self._flows:
+                        self._hop("ok")
                     await self._send(held)
                     held.clear()
                 elif (held_bytes := held_bytes + sum(map(len, events))) > MOST_HELD_BYTES:
@@ -192,7 +195,6 @@ class Relay:
         if not self._flows:
             self._flows = True
             self.context.facts.exit = self.exit
-            self._hop("ok")
             await self.context.caller.start()
         for payload in payloads:
             if self.keeper is not None:
@@ -242,8 +244,10 @@ class Relay:
         return await self._cut(code, message)
 
     async def _end(self, shaper: ChunkShaper, held: list[bytes]) -> Answer:
-        if not self._flows and self.may_climb and FILTERED not in shaper.finish_reasons:
-            self._hop(Refusal.EMPTY)
+        refused = not self._flows and self.judges and FILTERED not in shaper.finish_reasons
+        if not self._flows:
+            self._hop(Refusal.EMPTY if refused else "ok")
+        if refused and self.may_climb:
             raise AnswerRefused(Refusal.EMPTY, lambda: self._finish(shaper, held))
         return await self._finish(shaper, held)
 

@@ -162,7 +162,9 @@ class RelayTest(unittest.TestCase):
         self.exit = Exit.ROUTED
         self.keeper: Keeper | None = None
 
-    def relay(self, *steps: Step, streams: bool = True, may_climb: bool = False, **fields: Any) -> Relay:
+    def relay(
+        self, *steps: Step, streams: bool = True, may_climb: bool = False, judges: bool = False, **fields: Any
+    ) -> Relay:
         """A relay for a request that started now; `fields` are those of its body."""
         self.context = RequestContext(
             principal=Principal("k", "acme", Account("acme", "k", (1, 2, 3)), None),
@@ -186,6 +188,7 @@ class RelayTest(unittest.TestCase):
             settlement,
             self.clock,
             exit=self.exit,
+            judges=judges or may_climb,
             may_climb=may_climb,
             keeper=self.keeper,
         )
@@ -503,6 +506,26 @@ class RelayTest(unittest.TestCase):
         self.assertEqual(self.journal.entries, ["start", "send", "send", "settle", "finish"])
         expected = b"".join(b"data: " + payload + b"\n\n" for payload in (ROLE, FINISH, DONE))
         self.assertEqual(self.journal.received, expected)
+
+    def test_the_route_says_what_the_last_ones_answer_is_worth(self) -> None:
+        """Where nobody stronger is left it is delivered, but nobody calls it good."""
+        wants: dict[str, Any] = {"response_format": {"type": "json_object"}}
+        table: list[tuple[Step, dict[str, Any], str]] = [
+            (whole("no JSON"), wants, "not_json"),
+            (whole(""), {}, "empty"),
+            (whole("{}"), wants, "ok"),
+        ]
+        for raw, fields, outcome in table:
+            with self.subTest(outcome):
+                self.setUp()
+                drive(self.relay(raw, streams=False, judges=True, **fields).whole())
+                self.assertEqual(self.facts.hops, [f"mini={outcome}"])
+        self.setUp()
+        drive(self.relay(ROLE, FINISH, DONE, judges=True).stream())
+        self.assertEqual(self.facts.hops, ["mini=empty"])
+        self.setUp()
+        drive(self.relay(whole("no JSON"), streams=False, **wants).whole())
+        self.assertEqual(self.facts.hops, ["mini=ok"])
 
     def test_a_stream_that_a_filter_emptied_is_delivered(self) -> None:
         """Nobody is asked to say what another's filter took away."""
