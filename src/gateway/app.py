@@ -176,12 +176,14 @@ def build_gateway(
     providers: Mapping[str, Provider] | None = None,
     draw: Callable[[], float] = random.random,
     on_error: Callable[[BaseException], None] = lambda error: None,
-    on_alarm: Callable[[str, str], None] = lambda deployment, why: None,
+    on_alarm: Callable[[str, str, int | None], None] = lambda deployment, why, status: None,
+    on_state: Callable[[str, str], None] = lambda deployment, state: None,
 ) -> Gateway:
     """A gateway over open books. `providers` replaces those of the configuration by name, for tests.
 
     draw      gives numbers from [0, 1), for jitter and weights
-    on_alarm  is told of a deployment that an operator must look at, and why
+    on_alarm  is told of a deployment that an operator must look at, why, and the upstream's status
+    on_state  is told of a deployment whose state has changed, and the state
     """
     clock = clock or RealClock()
     built = {name: build_provider(provider, clock) for name, provider in config.providers.items()}
@@ -197,7 +199,7 @@ def build_gateway(
         admission=Admission(books.keys, books.ledger, Catalog(config, draw), config.tenants, clock),
         caching=Caching(books.cache if config.cache.exact_ttl_s else None),
         ledger=books.ledger,
-        dispatcher=Dispatcher(upstreams, fleet, config.retry, clock, draw=draw, on_alarm=on_alarm),
+        dispatcher=Dispatcher(upstreams, fleet, config.retry, clock, draw=draw, on_alarm=on_alarm, on_state=on_state),
         fleet=fleet,
         tracer=tracer or Tracer(),
         clock=clock,

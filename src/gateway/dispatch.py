@@ -131,7 +131,8 @@ class Dispatcher:
     """Immutable but for the health of the deployments, which locks itself.
 
     draw      gives numbers from [0, 1), for the jitter
-    on_alarm  is told the name of a deployment that an operator must look at, and why
+    on_alarm  is told the name of a deployment that an operator must look at, why, and the upstream's status
+    on_state  is told the name of a deployment and its state, when that has changed
     """
 
     def __init__(
@@ -142,7 +143,8 @@ class Dispatcher:
         clock: Clock,
         *,
         draw: Callable[[], float],
-        on_alarm: Callable[[str, str], None] = lambda deployment, why: None,
+        on_alarm: Callable[[str, str, int | None], None] = lambda deployment, why, status: None,
+        on_state: Callable[[str, str], None] = lambda deployment, state: None,
     ) -> None:
         self._upstreams = upstreams
         self._fleet = fleet
@@ -150,6 +152,7 @@ class Dispatcher:
         self._clock = clock
         self._draw = draw
         self._on_alarm = on_alarm
+        self._on_state = on_state
 
     async def serve(
         self,
@@ -242,6 +245,7 @@ class Dispatcher:
             raise
         finally:
             answer_permit(self._clock.now_s())
+            self._tell_news(turn.name)
 
     async def _relay(self, walk: _Walk, turn: _Turn, evidence: Evidence, credential: int) -> tuple[Answer, str | None]:
         """Make the call and give the client its answer; and how the upstream broke, if content had gone out by then."""
@@ -282,8 +286,14 @@ class Dispatcher:
         if verdict.pause is Pause.LONG:
             why = Absence.QUOTA if verdict.exhausted else Absence.REFUSED
             wait_s = max(asked_s or 0.0, LONG_PAUSE_S)
-            self._on_alarm(name, why)
+            self._on_alarm(name, why, verdict.status)
         health.pause(credential, self._clock.now_s() + min(wait_s, LONGEST_PAUSE_S), why)
+        self._tell_news(name)
+
+    def _tell_news(self, name: str) -> None:
+        state = self._fleet[name].news(self._clock.now_s())
+        if state is not None:
+            self._on_state(name, state)
 
     def _wait_before_again(
         self, walk: _Walk, turn: _Turn, verdict: Verdict, credential: int, retries: int

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from gateway.breaker import Breaker, Permit
+from gateway.breaker import Breaker, BreakerState, Permit
 from gateway.config import BreakerConfig, Deployment, RetryConfig
 from gateway.retry import RetryBudget
 
@@ -48,7 +48,7 @@ class _Pause:
 
 
 class DeploymentHealth:
-    """One deployment's. `_lock` guards `_pauses` and `_turn`; breaker and budget lock themselves.
+    """One deployment's. `_lock` guards `_pauses`, `_turn` and `_told`; breaker and budget lock themselves.
 
     credentials  how many its provider has; one that needs none counts as one
     """
@@ -59,6 +59,7 @@ class DeploymentHealth:
         self._lock = threading.Lock()
         self._pauses: list[_Pause | None] = [None] * max(credentials, 1)
         self._turn = 0
+        self._told = str(BreakerState.CLOSED)
 
     @property
     def credentials(self) -> int:
@@ -99,6 +100,15 @@ class DeploymentHealth:
         """For people: why there is no call now, else how the breaker stands."""
         pause = self._pause(now_s)
         return self._breaker.state(now_s) if pause is None else pause.why
+
+    def news(self, now_s: float) -> str | None:
+        """The state, if it is another one than when this was last asked; `closed` at first."""
+        state = self.state(now_s)
+        with self._lock:
+            if state == self._told:
+                return None
+            self._told = state
+            return state
 
     def _pause(self, now_s: float, beside: int | None = None) -> _Pause | None:
         """The pause that ends first, but for credential `beside`; None if a credential is free."""

@@ -201,7 +201,10 @@ class Process:
             clock=self._clock,
             tracer=tracer,
             on_error=self._log.error,
-            on_alarm=lambda deployment, why: self._log.event("deployment_alarm", deployment=deployment, why=why),
+            on_alarm=lambda deployment, why, status: self._log.event(
+                "deployment_alarm", deployment=deployment, why=why, status=status
+            ),
+            on_state=lambda deployment, state: self._log.event("deployment_state", deployment=deployment, state=state),
         )
 
     def _tracer(self, stack: ExitStack) -> Tracer:

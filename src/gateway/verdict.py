@@ -123,6 +123,7 @@ class Verdict:
     reach             what the call's money is judged by
     outcome           one word for the route and the span
     error             what the client is told if this is the end
+    status            what the upstream answered with, if it did
     """
 
     again: Again
@@ -133,6 +134,7 @@ class Verdict:
     reach: Reach
     outcome: str
     error: GatewayError
+    status: int | None = None
 
     @property
     def exhausted(self) -> bool:
@@ -160,6 +162,7 @@ def judge(failure: ProviderError, *, produced: bool = False) -> Verdict:
         reach=row.reach,
         outcome=_outcome(failure),
         error=_told(failure),
+        status=failure.status,
     )
 
 

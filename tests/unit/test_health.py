@@ -130,6 +130,18 @@ class BreakerTest(unittest.TestCase):
         one.pause(0, 42.0, Absence.RATE_LIMITED)
         self.assertEqual(one.state(40.0), "rate_limited")
 
+    def test_a_change_of_state_is_news_once(self) -> None:
+        """Whoever asks again hears nothing until it changes again."""
+        one = health(threshold=1)
+        entry = entered(one)
+        self.assertIsNone(one.news(0))
+        entry.permit.failure(0)
+        self.assertEqual([one.news(0), one.news(0), one.news(30), one.news(31)], ["open", None, "half_open", None])
+        entered(one, 31).permit.success(32)
+        self.assertEqual([one.news(32), one.news(33)], ["closed", None])
+        one.pause(0, 40, Absence.QUOTA)
+        self.assertEqual([one.news(33), one.news(34), one.news(40)], ["quota_exhausted", None, "closed"])
+
     def test_a_released_permit_says_nothing(self) -> None:
         """The failures in a row stay what they were."""
         one = health()
