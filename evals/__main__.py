@@ -2,8 +2,9 @@
 
     python -m evals [--only NAME,...] [--quick] [--json] [--readme] [--seconds S]
 
-A full run writes evals/results/NAME.json. A failed gate is shown as failed. The exit status is 1 if a gate fails that
-passed in the committed results, unless a busy machine alone can change it.
+A full run writes evals/results/NAME.json; --readme renders README.md and evals/results/RESULTS.md from what lies there.
+A failed gate is shown as failed. The exit status is 1 if a gate fails that passed in the committed results, unless a
+busy machine alone can change it.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """The results as people read them: a summary for the terminal, the gates for the README, all tables for RESULTS.md.
 
-Pure but for load().
-Everything that is shown follows from the artifacts and the preregistration; a gate without an artifact is not measured.
+Pure but for load(). Everything that is shown follows from the artifacts and the preregistration; a gate without an
+artifact is not measured.
 """
 
 import json
@@ -106,7 +106,7 @@ def render(readme: str, artifacts: Artifacts) -> str:
 
 
 def render_details(artifacts: Artifacts) -> str:
-    """The whole of DETAILS: for each eval its gates, number by number, then its own tables and its provenance."""
+    """The whole of DETAILS: for each eval its own tables, its provenance, and its gates, number by number."""
     return "\n".join(_details(artifacts)) + "\n"
 
 
