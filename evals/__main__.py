@@ -2,8 +2,9 @@
 
     python -m evals [--only NAME,...] [--quick] [--json] [--readme] [--seconds S]
 
-A full run writes evals/results/NAME.json. A failed gate is shown as failed. The exit status is 1 if a gate fails that
-passed in the committed results, unless a busy machine alone can change it.
+A full run writes evals/results/NAME.json; --readme renders README.md and evals/results/RESULTS.md from what lies there.
+A failed gate is shown as failed. The exit status is 1 if a gate fails that passed in the committed results, unless a
+busy machine alone can change it.
 """
 
 import argparse
@@ -34,10 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not wanted.quick:
         _write(artifacts)
     if wanted.readme:
-        readme = ROOT / "README.md"
-        text = report.render(readme.read_text(encoding="utf-8"), report.load())
-        live = json.loads(report.LIVE.read_text(encoding="utf-8"))
-        readme.write_text(report.render_live(text, live), encoding="utf-8")
+        _render(report.load())
     print(report.as_json(artifacts) if wanted.json else report.summary(artifacts))
     worse = report.regressions(committed, artifacts)
     if worse:
@@ -52,7 +50,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--only", type=_names, metavar="NAME,...", help=", ".join(report.TITLES))
     parser.add_argument("--quick", action="store_true", help="smaller runs, under a minute in all; nothing is kept")
     parser.add_argument("--json", action="store_true", help="print gates and artifacts as JSON instead")
-    parser.add_argument("--readme", action="store_true", help="render the README from the artifacts afterwards")
+    parser.add_argument(
+        "--readme", action="store_true", help="render README.md and RESULTS.md from the artifacts afterwards"
+    )
     parser.add_argument("--seconds", type=_seconds, help="how long the loop that runs away does so")
     return parser
 
@@ -81,6 +81,14 @@ def _write(artifacts: report.Artifacts) -> None:
     report.RESULTS.mkdir(exist_ok=True)
     for name, artifact in artifacts.items():
         (report.RESULTS / f"{name}.json").write_text(json.dumps(artifact, indent=1) + "\n", encoding="utf-8")
+
+
+def _render(artifacts: report.Artifacts) -> None:
+    readme = ROOT / "README.md"
+    text = report.render(readme.read_text(encoding="utf-8"), artifacts)
+    live = json.loads(report.LIVE.read_text(encoding="utf-8"))
+    readme.write_text(report.render_live(text, live), encoding="utf-8")
+    report.DETAILS.write_text(report.render_details(artifacts), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -5,8 +5,9 @@ gates out. A number that is missing is "not measured", never passed.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Self
 
 PREREGISTRATION = Path(__file__).resolve().parent / "PREREGISTRATION.md"
 
@@ -38,10 +39,18 @@ class Check:
             case _:
                 raise ValueError(f"{self.relation!r} is no relation of a bound")
 
+    @property
+    def limit(self) -> str:
+        return f"{self.relation} {self.bound:g} {self.unit}"
+
+    @property
+    def seen(self) -> str:
+        return f"{_number(self.measured)} {self.unit}"
+
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """What is claimed, as one or more checks that must all hold."""
+    """What is claimed, as one or more checks that must all hold, the most telling first."""
 
     name: str
     checks: tuple[Check, ...]
@@ -55,11 +64,26 @@ class Gate:
 
     @property
     def bound(self) -> str:
-        return ", ".join(f"{check.relation} {check.bound:g} {check.unit}" for check in self.checks)
+        return ", ".join(check.limit for check in self.checks)
 
     @property
     def measured(self) -> str:
-        return ", ".join(f"{_number(check.measured)} {check.unit}" for check in self.checks)
+        return ", ".join(check.seen for check in self.checks)
+
+    @property
+    def brief(self) -> Self:
+        """The first two checks, and each later one that is not known to hold: the status stays the same."""
+        return replace(self, checks=self.checks[:2] + tuple(check for check in self.checks[2:] if not check.holds))
+
+    @property
+    def failures(self) -> Self:
+        """Only the checks that do not hold."""
+        return replace(self, checks=tuple(check for check in self.checks if check.holds is False))
+
+    @property
+    def singly(self) -> list[Self]:
+        """A gate of the same name for each check."""
+        return [replace(self, checks=(check,)) for check in self.checks]
 
 
 def _number(value: float | None) -> str:
@@ -83,7 +107,7 @@ def _scenarios(document: str, measured: Measured) -> Iterator[Gate]:
             name,
             (
                 Check("=", float(success), "% success", measured.get(f"{name}.success")),
-                Check("<=", float(attempts), "per request", measured.get(f"{name}.attempts")),
+                Check("<=", float(attempts), "calls/request", measured.get(f"{name}.attempts")),
                 Check("<=", float(calls), "to the primary", measured.get(f"{name}.primary_calls")),
                 Check("<=", float(p95_s), "s p95", measured.get(f"{name}.p95_s")),
                 Check("=", 0, "stray holds", measured.get(f"{name}.stray_unresolved")),

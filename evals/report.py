@@ -1,19 +1,23 @@
-"""The results as people read them: a summary for the terminal, a block for the README. Pure but for load().
+"""The results as people read them: a summary for the terminal, the gates for the README, all tables for RESULTS.md.
 
-Everything that is shown follows from the artifacts and the preregistration; a gate without an artifact is not measured.
+Pure but for load(). Everything that is shown follows from the artifacts and the preregistration; a gate without an
+artifact is not measured.
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from bench.report import between
-from evals import concurrency, overhead, retries, router, runaway, scenarios, waterfall
+from evals import ROOT, concurrency, overhead, retries, router, runaway, scenarios, waterfall
 from evals.experiment import Artifact, Experiment
 from evals.gates import PREREGISTRATION, Gate, gates
+from evals.labels import LABELS
 
 RESULTS = Path(__file__).resolve().parent / "results"
+DETAILS = RESULTS / "RESULTS.md"
 LIVE = RESULTS / "outage_live.json"
 PICTURE = "evals/results/outage_live.png"
 EXPERIMENTS: tuple[Experiment, ...] = (overhead, concurrency, scenarios, router, waterfall, runaway, retries)
@@ -47,7 +51,8 @@ def judged(artifacts: Artifacts) -> list[Gate]:
 
 def failing(judgements: Sequence[Gate]) -> str:
     """One sentence for the top of the README."""
-    failed = [f"{gate.name} ({gate.measured}; bound {gate.bound})" for gate in judgements if gate.status == "failed"]
+    failures = [gate.failures for gate in judgements if gate.status == "failed"]
+    failed = [f"{LABELS[gate.name]} ({gate.measured}; bound {gate.bound})" for gate in failures]
     if not failed:
         return "Every eval that was run passed its gates."
     return "**Evals that fail today:** " + "; ".join(failed) + "."
@@ -64,8 +69,8 @@ def regressions(before: Artifacts, now: Artifacts) -> list[str]:
 
 
 def table(judgements: Sequence[Gate]) -> list[str]:
-    """A Markdown table of gates."""
-    rows = [f"| {gate.name} | {gate.bound} | {gate.measured} | {gate.status} |" for gate in judgements]
+    """A Markdown table of gates, one row each, in words and in brief."""
+    rows = [f"| {_cells(gate.brief)} |" for gate in judgements]
     return ["| gate | bound | measured | status |", "|---|---|---|---|", *rows]
 
 
@@ -76,8 +81,7 @@ def summary(artifacts: Artifacts) -> str:
         artifact = artifacts[experiment.NAME]
         lines += [f"# {TITLES[experiment.NAME]} ({_provenance(artifact)})", *experiment.lines(artifact), ""]
     judgements = _bearing(artifacts)
-    counts = {status: sum(gate.status == status for gate in judgements) for status in ("passed", "failed")}
-    lines += ["# Gates", *table(judgements), "", f"{counts['passed']} passed, {counts['failed']} failed."]
+    lines += ["# Gates", *table(judgements), "", f"{_counts(judgements)}."]
     return "\n".join([*lines, failing(judgements)])
 
 
@@ -88,10 +92,22 @@ def as_json(artifacts: Artifacts) -> str:
 
 
 def render(readme: str, artifacts: Artifacts) -> str:
-    """`readme` with the text between its markers replaced by what the artifacts say."""
+    """`readme` with the text between its markers replaced by the gates, as the artifacts have them."""
     judgements = judged(artifacts)
+    details = DETAILS.relative_to(ROOT).as_posix()
+    block = [
+        *table(judgements),
+        "",
+        f"Of {len(judgements)} gates: {_counts(judgements)}. [RESULTS.md]({details}) has each number with its bound, "
+        "the tables of each eval, and the conditions under which they were measured.",
+    ]
     readme = between(readme, "failing-evals", failing(judgements))
-    return between(readme, "evals", "\n".join(_block(artifacts, judgements)))
+    return between(readme, "evals", "\n".join(block))
+
+
+def render_details(artifacts: Artifacts) -> str:
+    """The whole of DETAILS: for each eval its own tables, its provenance, and its gates, number by number."""
+    return "\n".join(_details(artifacts)) + "\n"
 
 
 def render_live(readme: str, figures: Artifact) -> str:
@@ -131,11 +147,28 @@ def _bearing(artifacts: Artifacts) -> list[Gate]:
     return [gate for gate in judged(artifacts) if gate.name.partition(".")[0] in artifacts]
 
 
-def _block(artifacts: Artifacts, judgements: Sequence[Gate]) -> Iterator[str]:
-    yield from table(judgements)
+def _details(artifacts: Artifacts) -> Iterator[str]:
+    yield "# Results of the evals, rendered from the artifacts in this folder"
+    yield from (
+        "",
+        "`python -m evals --readme` writes this file; a test compares the two. The bounds and their reasons were",
+        "[written down before](../PREREGISTRATION.md).",
+    )
     for experiment in _ran(artifacts):
         artifact = artifacts[experiment.NAME]
-        yield from ("", f"### {TITLES[experiment.NAME]}", "", *experiment.lines(artifact), "", _provenance(artifact))
+        yield from ("", f"## {TITLES[experiment.NAME]}", "", *experiment.lines(artifact), "", _provenance(artifact), "")
+        yield from ("| name | gate | bound | measured | status |", "|---|---|---|---|---|")
+        for gate in _bearing({experiment.NAME: artifact}):
+            yield from (f"| `{gate.name}` | {_cells(single)} |" for single in gate.singly)
+
+
+def _cells(gate: Gate) -> str:
+    return f"{LABELS[gate.name]} | {gate.bound} | {gate.measured} | {gate.status}"
+
+
+def _counts(judgements: Sequence[Gate]) -> str:
+    counts = Counter(gate.status for gate in judgements)
+    return ", ".join(f"{counts[status]} {status}" for status in ("passed", "failed", "not measured"))
 
 
 def _ran(artifacts: Artifacts) -> list[Experiment]:

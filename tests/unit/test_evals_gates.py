@@ -1,10 +1,12 @@
 """Bounds are read from what was written down before, and a number on the wrong side of one is called failed."""
 
+import json
 import unittest
 from typing import Any
 
 from evals import report
 from evals.gates import PREREGISTRATION, Check, Gate, Measured, gates
+from evals.labels import LABELS
 
 DOCUMENT = """
 | gate | | bound | unit | why |
@@ -28,6 +30,11 @@ DOWN = {
 def status(name: str, measured: Measured) -> str:
     """The status of one gate of DOCUMENT."""
     return next(gate.status for gate in gates(DOCUMENT, measured) if gate.name == name)
+
+
+def down(measured: Measured) -> Gate:
+    """The scenario of DOCUMENT."""
+    return next(gate for gate in gates(DOCUMENT, measured) if gate.name == "scenarios.down")
 
 
 class GateTest(unittest.TestCase):
@@ -58,6 +65,22 @@ class GateTest(unittest.TestCase):
                 self.assertEqual(status("scenarios.down", {name: 11.0}), "failed")
                 self.assertEqual(status("scenarios.down", DOWN | {name: None}), "not measured")
 
+    def test_in_brief_a_gate_has_two_checks_and_those_that_do_not_hold(self) -> None:
+        """Whatever decides its status is still there, so that the status is the same."""
+        self.assertEqual([check.unit for check in down(DOWN).brief.checks], ["% success", "calls/request"])
+        for name in DOWN:
+            for value in (None, 11.0):
+                with self.subTest(name, value=value):
+                    gate = down(DOWN | {name: value})
+                    self.assertEqual(gate.brief.status, gate.status)
+                    self.assertLessEqual(len(gate.brief.checks), 3)
+
+    def test_the_failures_of_a_gate_are_the_checks_that_do_not_hold(self) -> None:
+        """Neither those that hold nor those that were not measured."""
+        gate = down(DOWN | {"scenarios.down.p95_s": 11.0, "scenarios.down.attempts": None})
+        self.assertEqual([check.unit for check in gate.failures.checks], ["s p95"])
+        self.assertEqual([single.status for single in gate.singly].count("failed"), 1)
+
     def test_an_answer_where_everything_is_down_is_a_failure(self) -> None:
         """Success is bounded from both sides."""
         self.assertEqual(status("scenarios.down", DOWN | {"scenarios.down.success": 2.0}), "failed")
@@ -85,6 +108,12 @@ class PreregistrationTest(unittest.TestCase):
         moved = {name for name in measured if gates(document, measured | {name: doubled[name]}) != judged}
         self.assertEqual(moved, set(measured))
 
+    def test_every_gate_has_words_of_its_own(self) -> None:
+        """No gate without a label, no label without a gate, no two alike."""
+        names = [gate.name for gate in gates(PREREGISTRATION.read_text(encoding="utf-8"), {})]
+        self.assertEqual(list(LABELS), names)
+        self.assertEqual(len(set(LABELS.values())), len(names))
+
 
 class ReportTest(unittest.TestCase):
     """What people are told."""
@@ -97,14 +126,29 @@ class ReportTest(unittest.TestCase):
         waterfall = self.artifacts["waterfall"]
         spoilt = waterfall | {"routed_and_cached": waterfall["routed_and_cached"] | {"wrong_hits": 1}}
         said = report.failing(report.judged(self.artifacts | {"waterfall": spoilt}))
-        self.assertIn("waterfall.wrong_hits (1 answers; bound <= 0 answers)", said)
-        self.assertNotIn("waterfall.wrong_hits", report.failing(report.judged(self.artifacts)))
+        self.assertIn("savings: wrong answers from the cache (1 answers; bound <= 0 answers)", said)
+        self.assertNotIn("savings: wrong answers", report.failing(report.judged(self.artifacts)))
+
+    def test_of_a_failed_scenario_only_what_failed_is_named(self) -> None:
+        """In the sentence; in the table it stands beside success and calls."""
+        played = self.artifacts["scenarios"]["scenarios"]
+        slow = {"scenarios": played | {"slow": played["slow"] | {"p95_s": 4.6}}}
+        judged = report.judged(self.artifacts | {"scenarios": self.artifacts["scenarios"] | slow})
+        self.assertIn("outage: the primary is slow (4.6 s p95; bound <= 4.5 s p95)", report.failing(judged))
+        row = next(line for line in report.table(judged) if "the primary is slow" in line)
+        self.assertTrue(row.endswith("| 100 % success, 1 calls/request, 4.6 s p95 | failed |"), row)
+
+    def test_programs_are_told_the_names(self) -> None:
+        """Words are for people only, and may change."""
+        told = json.loads(report.as_json(self.artifacts))["gates"]
+        self.assertEqual({gate["name"] for gate in told}, set(LABELS))
+        self.assertEqual({len(gate["checks"]) for gate in told}, {1, 5})
 
     def test_a_missing_artifact_is_not_measured(self) -> None:
         """And stands in the table as that."""
         del self.artifacts["router"]
         rows = report.table(report.judged(self.artifacts))
-        self.assertIn("| router.loss | <= 2 points | - points | not measured |", rows)
+        self.assertIn("| router: points lost against always strong | <= 2 points | - points | not measured |", rows)
 
     def test_a_gate_that_passed_and_fails_now_is_a_regression(self) -> None:
         """One that failed before is not; nor is a time of the wall clock, which a busy machine changes."""

@@ -1,4 +1,4 @@
-"""The README says what the committed artifacts say, and nothing else."""
+"""The README and the results' own document say what the committed artifacts say, and nothing else."""
 
 import copy
 import json
@@ -12,6 +12,7 @@ from evals import waterfall
 from tests import _paths
 
 README = (_paths.ROOT / "README.md").read_text(encoding="utf-8")
+DETAILS = evals.report.DETAILS.read_text(encoding="utf-8")
 
 
 class ReadmeTest(unittest.TestCase):
@@ -40,13 +41,39 @@ class EvalsTest(unittest.TestCase):
         self.artifacts: dict[str, Any] = copy.deepcopy(dict(evals.report.load()))
 
     def assert_red(self) -> None:
-        """The README is not what these artifacts say."""
-        self.assertNotEqual(evals.report.render(README, self.artifacts), README)
+        """The README or the details are not what these artifacts say."""
+        rendered = evals.report.render(README, self.artifacts), evals.report.render_details(self.artifacts)
+        self.assertNotEqual(rendered, (README, DETAILS))
 
     def test_the_numbers_are_those_of_the_committed_artifacts(self) -> None:
         """`python -m evals --readme` writes them; editing them by hand turns this red."""
         self.assertEqual(set(self.artifacts), set(evals.report.TITLES))
         self.assertEqual(evals.report.render(README, self.artifacts), README)
+        self.assertEqual(evals.report.render_details(self.artifacts), DETAILS)
+
+    def test_the_details_say_first_that_they_are_rendered(self) -> None:
+        """Nobody should edit them by hand; and the README leads to them."""
+        self.assertIn("rendered from the artifacts", DETAILS.partition("\n")[0])
+        self.assertIn(f"]({evals.report.DETAILS.relative_to(_paths.ROOT).as_posix()})", README)
+
+    def test_the_readme_has_the_gates_and_no_other_table(self) -> None:
+        """One row for each gate; what each eval shows of itself is in the details, with its provenance."""
+        block = README.partition("<!-- evals -->\n")[2].partition("<!-- /evals -->")[0]
+        rows = [line for line in block.splitlines() if line.startswith("|")]
+        self.assertEqual(rows, evals.report.table(evals.report.judged(self.artifacts)))
+        for experiment in evals.report.EXPERIMENTS:
+            for line in experiment.lines(self.artifacts[experiment.NAME]):
+                self.assertIn(f"\n{line}\n", DETAILS)
+            self.assertIn(f"\nn = {self.artifacts[experiment.NAME]['n']}", DETAILS)
+
+    def test_each_number_of_a_gate_is_in_the_details(self) -> None:
+        """With its bound and a status of its own, under the gate's name."""
+        self.artifacts["scenarios"]["scenarios"]["slow"]["p95_s"] = 4.6
+        said = evals.report.render_details(self.artifacts)
+        self.assertIn("| `scenarios.slow` | outage: the primary is slow | <= 4.5 s p95 | 4.6 s p95 | failed |", said)
+        self.assertIn(
+            "| `scenarios.slow` | outage: the primary is slow | = 0 stray holds | 0 stray holds | passed |", said
+        )
 
     def test_no_result_of_a_quick_run_is_kept(self) -> None:
         """Each artifact is of a whole run."""
@@ -57,6 +84,14 @@ class EvalsTest(unittest.TestCase):
         artifact = self.artifacts["waterfall"]
         for step in waterfall.STEPS:
             self.assertEqual(waterfall.cost_nanousd(artifact, step), artifact[step]["cost_nanousd"])
+
+    def test_other_conditions_would_turn_this_red(self) -> None:
+        """Each eval's commit is shown."""
+        for name, artifact in self.artifacts.items():
+            with self.subTest(name):
+                former, artifact["machine"]["commit"] = artifact["machine"]["commit"], "0000000"
+                self.assert_red()
+                artifact["machine"]["commit"] = former
 
     def test_another_price_would_turn_this_red(self) -> None:
         """The dollars are computed anew from the tokens."""
@@ -87,7 +122,7 @@ class EvalsTest(unittest.TestCase):
         """Not only in the table."""
         self.artifacts["concurrency"]["cases"][0]["over_admitted"] = 1
         fold = evals.report.render(README, self.artifacts).partition("\n## ")[0]
-        self.assertIn("concurrency.over_admitted (1 requests; bound <= 0 requests)", fold)
+        self.assertIn("crowds: admitted beyond a budget or rate (1 requests; bound <= 0 requests)", fold)
 
     def test_the_outage_is_the_one_that_was_seen(self) -> None:
         """Its numbers and gates come from its artifact, and another run would turn this red."""

@@ -1,0 +1,43 @@
+"""What people read in place of a gate's name. The names themselves stay in the preregistration and in the JSON."""
+
+from collections.abc import Mapping
+
+LABELS: Mapping[str, str] = {
+    "overhead.added_p50": "overhead: added to a call, median",
+    "overhead.added_p95": "overhead: added to a call, p95",
+    "overhead.told_p50": "overhead: as the gateway tells it, median",
+    "overhead.told_p95": "overhead: as the gateway tells it, p95",
+    "concurrency.over_admitted": "crowds: admitted beyond a budget or rate",
+    "concurrency.under_admitted": "crowds: refused although there was room",
+    "concurrency.over_limit": "crowds: money above a limit",
+    "concurrency.unmetered": "crowds: upstream's bill that nobody is charged",
+    "concurrency.differences": "crowds: errors in the books",
+    "scenarios.dishonest": "outages: failures other than a 503 with a retry-after",
+    "scenarios.unmetered": "outages: upstream's bill that nobody is charged",
+    "scenarios.differences": "outages: errors in the books",
+    "router.loss": "router: points lost against always strong",
+    "router.escalated_loss": "router: points lost, refused answers asked again",
+    "waterfall.wrong_hits": "savings: wrong answers from the cache",
+    "waterfall.crossed_tenants": "savings: cached answers of another tenant",
+    "waterfall.unexplained": "savings: cost that tokens and prices do not explain",
+    "waterfall.saved": "savings: part of the cost of always strong",
+    "runaway.overspent": "runaway loop: spent beyond its limit",
+    "runaway.idle_budget": "runaway loop: budget left unused",
+    "runaway.other_p50": "runaway loop: the other tenant's median",
+    "runaway.other_p99": "runaway loop: the other tenant's p99",
+    "runaway.other_errors": "runaway loop: the other tenant's errors",
+    "retries.outage": "retries: everything is down",
+    "retries.outage_without_breaker": "retries: everything is down, without a breaker",
+    "retries.half_sick": "retries: every second call fails",
+    "scenarios.healthy": "outage: none",
+    "scenarios.primary_500": "outage: the primary answers 500",
+    "scenarios.primary_429": "outage: the primary answers 429",
+    "scenarios.primary_timeout": "outage: the primary is silent",
+    "scenarios.malformed_stream": "outage: the primary's streams are malformed",
+    "scenarios.flapping": "outage: the primary comes and goes",
+    "scenarios.one_500": "outage: a single 500",
+    "scenarios.two_429": "outage: two answers of 429",
+    "scenarios.slow": "outage: the primary is slow",
+    "scenarios.everything_down": "outage: everything is down",
+}
+"""By name of the gate: every gate of the preregistration has one of its own."""
