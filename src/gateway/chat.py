@@ -25,6 +25,7 @@ _UNPRICED = ("web_search_options", "web_search", "plugins", "models")
 """Searches and tools that cost by themselves, and other models than the one that is priced."""
 
 _PRICED_AS_STANDARD = ("auto", "default")
+_CACHE_CONTROLS = ("no-cache", "no-store", "ttl")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +141,9 @@ def _options(body: Mapping[str, Any], headers: Options) -> Options:
     if cache is not None and type(cache) is not dict:
         raise InvalidRequest("`cache` must be an object.", param="cache")
     cache = cache or {}
+    for key in cache:
+        if key not in _CACHE_CONTROLS:
+            raise InvalidRequest(f"`cache` may have {', '.join(_CACHE_CONTROLS)}, and nothing else.", param="cache")
     return Options(
         tags=headers.tags if body.get("tags") is None else check_tags(body["tags"]),
         private=headers.private or _boolean(body, "private"),

@@ -7,8 +7,10 @@ DEMO_TENANT = "demo"
 DEMO_KEY_NAME = "demo"
 DEMO_BUDGET_USD = "0.5"
 
-_SCRIPTED = """
-[[providers]]
+_QUICK_END = "[server]\nannounce_s = 0\n\n"
+"""Nobody routes traffic by a demo's readiness: Ctrl-C ends it at once."""
+
+_SCRIPTED = """[[providers]]
 name = "demo"
 dialect = "fake"
 repeat = true
@@ -55,14 +57,18 @@ def demo_config(env: Mapping[str, str], served_models: tuple[str, ...] = ()) -> 
     served_models  what that upstream says it serves; its models count as free, since nobody states their price
     """
     if not env.get("OPENAI_API_KEY"):
-        return _SCRIPTED
+        return _QUICK_END + _SCRIPTED
     base_url = env.get("OPENAI_BASE_URL") or OPENAI_URL
     models = _OPENAI_MODELS if base_url.rstrip("/") == OPENAI_URL else _compatible_models(served_models)
     provider = f'[[providers]]\nname = "upstream"\nbase_url = {json.dumps(base_url)}\napi_key_env = "OPENAI_API_KEY"\n'
-    return provider + "".join(
-        f'\n[[deployments]]\nname = "{tier}"\nprovider = "upstream"\nmodel = {json.dumps(model)}\ntier = "{tier}"\n'
-        f"price = {price}\nmax_output_tokens = 4096\n"
-        for model, tier, price in models
+    return (
+        _QUICK_END
+        + provider
+        + "".join(
+            f'\n[[deployments]]\nname = "{tier}"\nprovider = "upstream"\nmodel = {json.dumps(model)}\ntier = "{tier}"\n'
+            f"price = {price}\nmax_output_tokens = 4096\n"
+            for model, tier, price in models
+        )
     )
 
 

@@ -46,7 +46,7 @@ def options_of(head: RequestHead) -> Options:
         tags=check_tags([tag.strip() for tag in tags.split(",") if tag.strip()], "x-gateway-tags") if tags else (),
         private=_flag(head, "x-gateway-private"),
         prompt_version=version,
-        no_cache="no-cache" in cache,
+        no_cache=not cache.isdisjoint(("no-cache", "max-age=0")),
         no_store="no-store" in cache,
         timeout_s=_timeout(head.get("x-gateway-timeout-s")),
     )

@@ -451,6 +451,17 @@ class WholeAnswerTest(FrontCase):
         (row,) = front.rows(1)
         self.assertEqual((row["request_id"], row["cost_nanousd"]), (reply.get("x-request-id"), COST_NANOUSD))
 
+    def test_cache_control_is_obeyed(self) -> None:
+        """As in the body; `max-age=0` says no-cache."""
+        front = self.front()
+        said = [
+            front.chat([("Cache-Control", control)] if control else [], temperature=0).get("x-gateway-cache")
+            for control in (None, None, "no-cache", "max-age=0", "private, No-Cache", "no-store", "max-age=60")
+        ]
+        self.assertEqual(said, ["miss", "hit", "bypass", "bypass", "bypass", "hit", "hit"])
+        self.assertIsNotNone(front.chat(temperature=0).get("age"))
+        self.assertIsNone(front.chat(temperature=1).get("age"))
+
     def test_json_for_a_stream_is_told_as_one(self) -> None:
         """Clients would see an empty answer without an error."""
         front = self.live(whole())

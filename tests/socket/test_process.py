@@ -280,6 +280,18 @@ class SignalTest(unittest.TestCase):
             gateway.wait_for_event("reloaded")
             self.assertEqual([gateway.chat(made["key"], model=name)[0] for name in ("mini", "maxi")], [404, 200])
 
+    def test_the_log_tells_how_deployments_stand(self) -> None:
+        """When a breaker opens, and when an operator has to look at one, with the upstream's status."""
+        sick = QUICK + CONFIG.replace('script = [{ text = "hello there friend" }]', "script = [{ status = 500 }]")
+        with GatewayProcess(sick.replace("threshold = 1000", "threshold = 1")) as gateway:
+            gateway.chat(gateway.create_key()["key"], model="mini")
+            told = gateway.wait_for_event("deployment_state")
+            self.assertEqual((told["deployment"], told["state"]), ("mini", "open"))
+        with GatewayProcess(sick.replace("status = 500", "status = 401")) as gateway:
+            gateway.chat(gateway.create_key()["key"], model="mini")
+            told = gateway.wait_for_event("deployment_alarm")
+            self.assertEqual((told["deployment"], told["why"], told["status"]), ("mini", "refused", 401))
+
     def test_a_reload_turns_the_cache_off_and_on_again(self) -> None:
         """What it knew is still there."""
         with GatewayProcess(QUICK + CONFIG) as gateway:

@@ -103,6 +103,9 @@ class BadInputTest(unittest.TestCase):
         """A cache rule and the wish for usage are booleans."""
         self.assertEqual(param_of(with_field("cache", '{"no-store": "yes"}')), "no-store")
         self.assertEqual(param_of(with_field("cache", '{"no-cache": 1}')), "no-cache")
+        self.assertEqual(param_of(with_field("cache", '{"nocache": true}')), "cache")
+        for odd in ("0", "-1", '"60"', "true", "1e12"):
+            self.assertEqual(param_of(with_field("cache", f'{{"ttl": {odd}}}')), "cache.ttl")
         for options in ('"x"', "[]", "true"):
             raw = json.dumps({"model": "m", "messages": [USER], "stream": True}).encode()
             self.assertEqual(param_of(raw[:-1] + f', "stream_options": {options}}}'.encode()), "stream_options")
