@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 import unittest
 from collections.abc import Callable
 from typing import Any
@@ -9,10 +10,20 @@ from typing import Any
 import evals.report
 from bench import report
 from evals import waterfall
+from gateway.config import load
 from tests import _paths
 
 README = (_paths.ROOT / "README.md").read_text(encoding="utf-8")
 DETAILS = evals.report.DETAILS.read_text(encoding="utf-8")
+
+
+class ReadmeConfigTest(unittest.TestCase):
+    """Its configuration."""
+
+    def test_it_works_as_it_stands(self) -> None:
+        """Without a fault, and without a warning but for the credential."""
+        (block,) = re.findall(r"```toml\n(.*?)```", README, re.DOTALL)
+        self.assertEqual(load(block, {"OPENAI_API_KEY": "sk-x"}).warnings, ())
 
 
 class ReadmeTest(unittest.TestCase):
