@@ -45,11 +45,18 @@ class Tools:
             subprocess.run([compiler, "-O2", "-w", "-o", folder / name, HERE / f"{name}.c"], check=True)
         self.folder = folder
 
-    def load(self, port: int, key: str, *, callers: int, seconds: float, stream: bool = False) -> dict[str, Any]:
-        """Closed-loop load; times in microseconds."""
+    def load(self, port: int, key: str, *options: str, callers: int, seconds: float) -> dict[str, Any]:
+        """Closed-loop load; times in microseconds. Options are those of load.c."""
         command = [str(self.folder / "load"), "-p", str(port), "-c", str(callers), "-d", str(seconds), "-k", key]
-        done = subprocess.run([*command, *(["-s"] if stream else [])], check=True, capture_output=True, text=True)
+        done = subprocess.run([*command, *options], check=True, capture_output=True, text=True)
         return dict(json.loads(done.stdout))
+
+    def cacheable(self) -> Path:
+        """The body of a request that may be answered from the cache."""
+        body = {"model": "mock-fast", "messages": [{"role": "user", "content": "Say hello."}], "temperature": 0}
+        path = self.folder / "cacheable.json"
+        path.write_text(json.dumps(body))
+        return path
 
 
 @contextmanager
@@ -96,20 +103,34 @@ def rss_mib(pid: int) -> float:
     return round(pages * os.sysconf("SC_PAGE_SIZE") / 2**20, 1)
 
 
-def config(upstream: int, durability: str) -> str:
+def config(upstream: int, nobody: int, durability: str) -> str:
+    """`nobody` is a port on which nobody listens; the breaker never opens, so that each call there is made."""
     return f"""
 [server]
 announce_s = 0
 [store]
 durability = "{durability}"
+[breaker]
+threshold = 1000000000
 [[providers]]
 name = "mock"
 base_url = "http://127.0.0.1:{upstream}/v1"
+[[providers]]
+name = "nobody"
+base_url = "http://127.0.0.1:{nobody}/v1"
 [[deployments]]
 name = "mock-fast"
 provider = "mock"
 model = "mock-fast"
 price = {{ input = 0.15, output = 0.60 }}
+[[deployments]]
+name = "refusing"
+provider = "nobody"
+model = "mock-fast"
+price = {{ input = 0.15, output = 0.60 }}
+[[aliases]]
+name = "failing-over"
+deployments = ["refusing", "mock-fast"]
 [[tenants]]
 name = "bench"
 rate_per_s = 1000000
@@ -120,9 +141,9 @@ burst = 1000000
 def measure(
     tools: Tools, upstream: int, mock_pid: int, durability: str, seconds: float, repetitions: int
 ) -> dict[str, Any]:
-    """One durability: start, one caller pinned, 32 callers, one stream pinned."""
+    """One durability: start, then one caller pinned (calls, streams, hits, failovers), then 32 callers."""
     folder = Path(tempfile.mkdtemp(dir=tools.folder))
-    (folder / "gateway.toml").write_text(config(upstream, durability))
+    (folder / "gateway.toml").write_text(config(upstream, free_port(), durability))
     port = free_port()
     env = os.environ | {"PYTHONPATH": str(SOURCES)}
     began = time.monotonic()
@@ -139,8 +160,10 @@ def measure(
                 before = cpu_s(gateway.pid)
                 through = tools.load(port, key, callers=1, seconds=seconds)
                 cpu = cpu_s(gateway.pid) - before
-                direct_stream = tools.load(upstream, key, callers=1, seconds=seconds / 3, stream=True)
-                stream = tools.load(port, key, callers=1, seconds=seconds, stream=True)
+                direct_stream = tools.load(upstream, key, "-s", callers=1, seconds=seconds / 3)
+                stream = tools.load(port, key, "-s", callers=1, seconds=seconds)
+                hit = tools.load(port, key, "-b", str(tools.cacheable()), callers=1, seconds=seconds)
+                failover = tools.load(port, key, "-m", "failing-over", callers=1, seconds=seconds)
             before = cpu_s(gateway.pid)
             crowd = tools.load(port, key, callers=32, seconds=seconds)
             crowd_cpu = cpu_s(gateway.pid) - before
@@ -150,10 +173,12 @@ def measure(
                     "added_p99_us": through["p99"] - direct["p99"],
                     "cpu_us_per_request": round(cpu * 1e6 / through["ok"], 1),
                     "stream_added_ttfb_p50_us": stream["ttfb50"] - direct_stream["ttfb50"],
+                    "hit_added_p50_us": hit["p50"] - direct["p50"],
+                    "failover_added_p50_us": failover["p50"] - through["p50"],
                     "c32_requests_per_s": crowd["rps"],
                     "c32_p99_us": crowd["p99"],
                     "c32_cpu_us_per_request": round(crowd_cpu * 1e6 / crowd["ok"], 1),
-                    "bad": through["bad"] + stream["bad"] + crowd["bad"],
+                    "bad": sum(load["bad"] for load in (through, stream, hit, failover, crowd)),
                 }
             )
     medians = {name: round(statistics.median(run[name] for run in runs), 1) for name in runs[0]}

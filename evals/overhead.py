@@ -8,7 +8,7 @@ import http.client
 import json
 import statistics
 
-from bench.__main__ import config, fsync_us, one_cpu
+from bench.__main__ import config, free_port, fsync_us, one_cpu
 from evals.experiment import Artifact, Options
 from evals.process import Server, serving
 from evals.stats import percentile
@@ -27,7 +27,7 @@ BODY = json.dumps(
 def run(options: Options) -> Artifact:
     """Medians of the repetitions; a quick run makes one short one."""
     repetitions, seconds, requests = (1, 1.0, 200) if options.quick else (REPETITIONS, SECONDS, REQUESTS)
-    with serving(lambda upstream: config(upstream, "normal")) as server:
+    with serving(lambda upstream: config(upstream, free_port(), "normal")) as server:
         raw_key = server.key("bench")
         server.tools.load(server.port, raw_key, callers=8, seconds=min(seconds, 1.0))
         runs = [_repetition(server, raw_key, seconds, requests) for _ in range(repetitions)]
