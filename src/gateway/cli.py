@@ -153,7 +153,7 @@ def _label(name: str) -> str:
 
 
 def _shown(name: str, value: Any) -> str:
-    if value is None:
+    if value is None or value == "":
         return "-"
     return f"{format_usd(value)} USD" if name.endswith("_nanousd") else str(value)
 
@@ -205,9 +205,10 @@ def _parser() -> argparse.ArgumentParser:
     }.items():
         _add(actions, shared, f"keys.{action}", words, "id").add_argument("id", metavar="ID", help="its public id")
 
-    ledger = commands.add_parser("ledger", help="verify the book; its rows and holds; settle or void a hold")
+    ledger = commands.add_parser("ledger", help="verify the book; its balances, rows and holds; settle or void a hold")
     actions = ledger.add_subparsers(required=True, metavar="ACTION")
     _add(actions, shared, "ledger.verify", "recompute every balance from the holds; exit 1 if they differ")
+    _add(actions, shared, "ledger.balances", "budgets of the gateway, tenants and keys in their present windows (UTC)")
     _add(actions, shared, "ledger.holds", "holds that are open or unresolved")
     rows = _add(actions, shared, "ledger.rows", "one row per request, oldest first", "key", "limit")
     rows.add_argument("--key", metavar="ID", help="rows of this key only")

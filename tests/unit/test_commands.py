@@ -4,6 +4,7 @@ import json
 import unittest
 from typing import Any
 
+from gateway.clock import FakeClock
 from gateway.commands import CommandError
 from gateway.errors import BudgetExceeded, InvalidApiKey, UpstreamTimeout
 from gateway.keys import KeyChanged
@@ -99,6 +100,27 @@ class CommandsTest(unittest.TestCase):
         promised = {"request_id", "tenant", "key_id", "alias", "deployment", "exit", "state", "cost_nanousd"}
         promised |= {"overage_nanousd", "estimated", "prompt_tokens", "cached_tokens", "completion_tokens"}
         self.assertLessEqual(promised | {"reasoning_tokens"}, set(rows[0]))
+
+    def test_the_balances_of_every_level_are_listed(self) -> None:
+        """The gateway, tenants, and keys that still exist; the money of one that does not counts in its tenant's."""
+        with RealWorld(clock=FakeClock()) as self.world:
+            kept, gone = self.world.key("5"), self.world.key()
+            for raw in (kept, gone):
+                self.world.gateway.handle(raw, chat())
+            key, cost = self.world.shown(kept), self.world.shown(gone)["spent_nanousd"]
+            self.run_command("keys.delete", id=self.world.shown(gone)["id"])
+            balances = self.run_command("ledger.balances")
+        whole = {"limit_nanousd": None, "spent_nanousd": 2 * cost, "held_nanousd": 0, "unresolved_nanousd": 0}
+        whole |= {"overage_nanousd": 0, "window": "total", "resets_at": None}
+        self.assertGreater(cost, 0)
+        self.assertEqual(
+            balances,
+            [
+                {"scope": "global", "name": "", **whole, "window": "month", "resets_at": "2026-02-01T00:00:00Z"},
+                {"scope": "tenant", "name": "acme", **whole},
+                {"scope": "key", "name": key["id"], **whole, "limit_nanousd": 5 * USD, "spent_nanousd": cost},
+            ],
+        )
 
     def test_usage_is_summed(self) -> None:
         """Per tenant, key and alias."""
