@@ -8,6 +8,7 @@ from gateway.clock import FakeClock
 from gateway.commands import CommandError
 from gateway.errors import BudgetExceeded, InvalidApiKey, UpstreamTimeout
 from gateway.keys import KeyChanged
+from llmkit.money import format_usd
 from tests.support.world import USD, RealWorld, chat, scripted
 
 
@@ -97,6 +98,7 @@ class CommandsTest(unittest.TestCase):
         self.assertEqual(ids[-2:], [row["request_id"] for row in self.run_command("ledger.rows", limit=2)])
         of_one = self.run_command("ledger.rows", key=self.world.shown(one)["id"])
         self.assertEqual([row["request_id"] for row in of_one], [ids[0], ids[2]])
+        self.assertEqual(self.run_command("ledger.rows", request=ids[1]), [rows[1]])
         promised = {"request_id", "tenant", "key_id", "alias", "deployment", "exit", "state", "cost_nanousd"}
         promised |= {"overage_nanousd", "estimated", "prompt_tokens", "cached_tokens", "completion_tokens"}
         self.assertLessEqual(promised | {"reasoning_tokens"}, set(rows[0]))
@@ -140,7 +142,7 @@ class CommandsTest(unittest.TestCase):
     def test_an_unresolved_hold_is_settled_or_voided_once(self) -> None:
         """By its number; the key's balance follows."""
         for command, arguments, state, spent in (
-            ("ledger.settle", {"usd": "0.5"}, "settled", USD // 2),
+            ("ledger.settle", {"usd": "0.5", "above_hold": True}, "settled", USD // 2),
             ("ledger.settle", {"usd": "0"}, "settled", 0),
             ("ledger.void", {}, "void", 0),
         ):
@@ -155,6 +157,22 @@ class CommandsTest(unittest.TestCase):
                 self.assertEqual(shown["spent_nanousd"], spent)
                 self.assertIn("not open or unresolved", self.refusal(command, hold=hold, **arguments))
                 self.assertTrue(self.run_command("ledger.verify")["ok"])
+
+    def test_a_settlement_above_the_hold_must_be_meant(self) -> None:
+        """The refusal says what was held and how to insist; the amount itself is no more than was held."""
+        for word in (None, False, 1, "yes"):
+            with self.subTest(word), RealWorld(providers=scripted({"timeout": True})) as self.world:
+                raw = self.world.key("1")
+                hold = self.unresolved(raw)
+                amount = self.world.shown(raw)["unresolved_nanousd"]
+                told = self.refusal("ledger.settle", hold=hold, usd=format_usd(amount + 1), above_hold=word)
+                self.assertIn(f"of {format_usd(amount)} USD", told)
+                self.assertIn("--above-hold", told)
+                self.assertEqual(self.world.shown(raw)["unresolved_nanousd"], amount)
+                self.run_command("ledger.settle", hold=hold, usd=format_usd(amount), above_hold=word)
+                self.assertEqual(self.world.shown(raw)["spent_nanousd"], amount)
+                told = self.refusal("ledger.settle", hold=hold, usd=format_usd(amount + 1), above_hold=word)
+                self.assertIn("not open or unresolved", told)
 
     def test_wrong_arguments_are_refused_and_change_nothing(self) -> None:
         """Wrong types and ranges too: a file, a script or another version may have sent them."""
@@ -184,6 +202,7 @@ class CommandsTest(unittest.TestCase):
             ("ledger.rows", {"limit": -1}, "limit"),
             ("ledger.rows", {"limit": huge}, "limit"),
             ("ledger.rows", {"key": ["x"]}, "key"),
+            ("ledger.rows", {"request": 5}, "request"),
             ("ledger.settle", {"hold": 1}, "USD"),
             ("ledger.settle", {"usd": "1"}, "hold"),
             ("ledger.settle", {"hold": "1", "usd": "1"}, "hold"),
