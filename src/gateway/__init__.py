@@ -12,6 +12,8 @@ from gateway.ledger import Ledger
 from gateway.router import route
 from llmkit.errors import ProviderError
 
+__version__ = "0.1.0"
+
 __all__ = [
     "FakeClock",
     "FakeProvider",

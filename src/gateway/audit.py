@@ -93,21 +93,33 @@ _HOLD_FIELDS = (
     *("id", "request_id", "tenant", "key_id", "alias", "deployment", "amount_nanousd", "state", "opened_ms"),
     *("unresolved_ms", "unresolved_why"),
 )
-_ROW_SELECT = f"""SELECT {", ".join("requests." + name for name in COLUMNS)}, latest.state, latest.cost, latest.overage
-    FROM requests LEFT JOIN (
-        SELECT request_id, sum(cost_nanousd) AS cost, sum(overage_nanousd) AS overage,
-            CASE WHEN sum(state = 'unresolved') > 0 THEN 'unresolved' WHEN sum(state = 'settled') > 0 THEN 'settled'
-                 WHEN sum(state = 'open') > 0 THEN 'open' ELSE 'void' END AS state
-        FROM holds GROUP BY request_id
-    ) AS latest ON latest.request_id = requests.request_id"""  # noqa: S608 - names of our own fields
 
 
-async def list_rows(store: Store, *, key_id: str | None = None, limit: int = MOST_ROWS) -> list[dict[str, Value]]:
-    """The newest `limit` rows, oldest first, each with what its money has become by now (late settlements included)."""
-    records = await store.read(
-        f"{_ROW_SELECT} WHERE ?1 IS NULL OR requests.key_id = ?1 ORDER BY requests.id DESC LIMIT ?2", (key_id, limit)
-    )
-    return [_row(record) for record in reversed(records)]
+async def list_rows(
+    store: Store, *, key_id: str | None = None, request_id: str | None = None, limit: int = MOST_ROWS
+) -> list[dict[str, Value]]:
+    """The newest `limit` rows, oldest first, each with what its money has become by now (late settlements included).
+
+    key_id, request_id  only rows of this key, only the row of this request; it has one once it has ended
+    """
+    wanted = {"key_id": key_id, "request_id": request_id}
+    given = {name: value for name, value in wanted.items() if value is not None}
+    conditions = " AND ".join(["TRUE", *(f"{name} = ?" for name in given)])
+    records = await store.read(_rows_where(conditions), (*given.values(), limit))
+    return [_row(record) for record in records]
+
+
+def _rows_where(conditions: str) -> str:
+    """Chosen rows by an index where there is one, and the holds of those alone."""
+    return f"""WITH chosen AS (SELECT * FROM requests WHERE {conditions} ORDER BY id DESC LIMIT ?)
+        SELECT {", ".join("chosen." + name for name in COLUMNS)}, latest.state, latest.cost, latest.overage
+        FROM chosen LEFT JOIN (
+            SELECT request_id, sum(cost_nanousd) AS cost, sum(overage_nanousd) AS overage,
+                CASE WHEN sum(state = 'unresolved') > 0 THEN 'unresolved' WHEN sum(state = 'settled') > 0 THEN 'settled'
+                     WHEN sum(state = 'open') > 0 THEN 'open' ELSE 'void' END AS state
+            FROM holds WHERE request_id IN (SELECT request_id FROM chosen) GROUP BY request_id
+        ) AS latest ON latest.request_id = chosen.request_id
+        ORDER BY chosen.id"""  # noqa: S608 - names of our own fields
 
 
 def _row(record: Record) -> dict[str, Value]:
@@ -124,6 +136,14 @@ async def list_holds(store: Store) -> list[dict[str, Value]]:
         f"SELECT {', '.join(_HOLD_FIELDS)} FROM holds WHERE state IN ('open', 'unresolved') ORDER BY id"  # noqa: S608 - constants
     )
     return [dict(zip(_HOLD_FIELDS, record, strict=True)) for record in records]
+
+
+async def pending_nanousd(store: Store, hold_id: int) -> int | None:
+    """The amount of a hold that is open or unresolved; None if there is no such hold."""
+    records = await store.read(
+        "SELECT amount_nanousd FROM holds WHERE id = ? AND state IN ('open', 'unresolved')", (hold_id,)
+    )
+    return int(records[0][0]) if records else None
 
 
 async def usage(store: Store) -> list[dict[str, Value]]:

@@ -8,16 +8,18 @@ import argparse
 import http.client
 import json
 import os
+import signal
 import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gateway import __version__
 from gateway.app import data_dir_path, open_books
 from gateway.commands import CommandError
 from gateway.config import ConfigError
-from gateway.data_dir import Control, DataDir, DataDirInUse, read_control
+from gateway.data_dir import Control, DataDir, DataDirInUse, DataDirRefused, read_control
 from gateway.errors import StoreUnavailable
 from gateway.serve import Process, find_config, load_config
 from gateway.sqlite_file import StoreRefused
@@ -27,17 +29,31 @@ _OWNER_WAIT_S = 5.0
 """An owner that is just starting or ending has this long to become reachable or to let go."""
 
 _ASK_TIMEOUT_S = 60.0
+_FIRST = "keys.create"
+"""The only command that makes a data directory: a key may be made before the first start."""
+
 FAILED = 1
 REFUSED = 2
+UNREAD = 128 + signal.SIGPIPE
 
 
 def main(argv: Sequence[str] | None = None, env: Mapping[str, str] | None = None) -> int:
-    """Run one command; returns the exit status: 0, 1 for one that failed, 2 for bad arguments or configuration."""
+    """Run one command; returns the exit status.
+
+    0; 1 for one that failed; 2 for bad arguments or configuration; 141 without a word if what it prints has no reader
+    (`| head`), which is how shells show an end by SIGPIPE.
+    """
     env = os.environ if env is None else env
-    arguments = _parser().parse_args(argv)
     try:
-        return int(arguments.run(arguments, env))
-    except (CommandError, StoreRefused, DataDirInUse, OSError) as error:
+        try:
+            arguments = _parser().parse_args(argv)
+            return int(arguments.run(arguments, env))
+        finally:
+            print(end="", flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return UNREAD
+    except (CommandError, StoreRefused, DataDirInUse, DataDirRefused, OSError) as error:
         return _complain(str(error), FAILED)
     except StoreUnavailable:
         return _complain("the ledger cannot be written", FAILED)
@@ -104,7 +120,7 @@ def _run_anywhere(path: Path, name: str, given: Mapping[str, Any]) -> Any:
     pause = threading.Event()
     for _ in range(round(_OWNER_WAIT_S / 0.1)):
         try:
-            owned = DataDir.own(path)
+            owned = DataDir.own(path, make=name == _FIRST)
         except DataDirInUse:
             control = read_control(path)
             if control is not None:
@@ -119,7 +135,7 @@ def _run_anywhere(path: Path, name: str, given: Mapping[str, Any]) -> Any:
                 books.close()
         finally:
             owned.close()
-    raise CommandError(f"{path} belongs to a gateway that cannot be reached")
+    raise CommandError(f"{path} belongs to a gateway, or to another command, that cannot be reached: try again")
 
 
 def _ask(control: Control, name: str, given: Mapping[str, Any]) -> Any:
@@ -153,7 +169,7 @@ def _label(name: str) -> str:
 
 
 def _shown(name: str, value: Any) -> str:
-    if value is None:
+    if value is None or value == "":
         return "-"
     return f"{format_usd(value)} USD" if name.endswith("_nanousd") else str(value)
 
@@ -168,9 +184,13 @@ def _complain(message: str, status: int) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     shared = argparse.ArgumentParser(add_help=False)
-    shared.add_argument("--data-dir", help="default: $GATEWAY_DATA_DIR, else ./gateway-data")
+    shared.add_argument(
+        "--data-dir",
+        help="default: $GATEWAY_DATA_DIR, else ./gateway-data; serve and keys create make it if it is not there",
+    )
     shared.add_argument("--json", action="store_true", help="print JSON")
     parser = argparse.ArgumentParser(prog="gateway", description="One gateway in front of every LLM provider.")
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     serve = commands.add_parser("serve", parents=[shared], help="serve; the same as python -m gateway.api")
@@ -205,16 +225,22 @@ def _parser() -> argparse.ArgumentParser:
     }.items():
         _add(actions, shared, f"keys.{action}", words, "id").add_argument("id", metavar="ID", help="its public id")
 
-    ledger = commands.add_parser("ledger", help="verify the book; its rows and holds; settle or void a hold")
+    ledger = commands.add_parser("ledger", help="verify the book; its balances, rows and holds; settle or void a hold")
     actions = ledger.add_subparsers(required=True, metavar="ACTION")
     _add(actions, shared, "ledger.verify", "recompute every balance from the holds; exit 1 if they differ")
+    _add(actions, shared, "ledger.balances", "budgets of the gateway, tenants and keys in their present windows (UTC)")
     _add(actions, shared, "ledger.holds", "holds that are open or unresolved")
-    rows = _add(actions, shared, "ledger.rows", "one row per request, oldest first", "key", "limit")
+    rows = _add(actions, shared, "ledger.rows", "one row per request, oldest first", "key", "request", "limit")
     rows.add_argument("--key", metavar="ID", help="rows of this key only")
+    rows.add_argument("--request", metavar="ID", help="the row of this request only; the x-request-id of its answer")
     rows.add_argument("--limit", type=int, help="the newest so many; default: 10,000")
-    settle = _add(actions, shared, "ledger.settle", "book what an open or unresolved hold has cost", "hold", "usd")
+    words = "book what an open or unresolved hold has cost"
+    settle = _add(actions, shared, "ledger.settle", words, "hold", "usd", "above_hold")
     settle.add_argument("hold", type=int, metavar="HOLD", help="its id, see ledger holds")
     settle.add_argument("--usd", required=True, help="what the call cost")
+    settle.add_argument(
+        "--above-hold", action="store_true", default=None, help="though that is more than was held for it"
+    )
     void = _add(actions, shared, "ledger.void", "give an open or unresolved hold back", "hold")
     void.add_argument("hold", type=int, metavar="HOLD", help="its id, see ledger holds")
     cache = commands.add_parser("cache", help="the exact cache: its counts; forget what was remembered")

@@ -49,6 +49,7 @@ class Commands:
             "keys.unblock": lambda arguments: self._set_blocked(_text(arguments, "id"), False),
             "keys.delete": self._delete_key,
             "ledger.verify": lambda _: self._verify(),
+            "ledger.balances": lambda _: self._balances(),
             "ledger.rows": self._rows,
             "ledger.holds": lambda _: drive(audit.list_holds(self._store)),
             "ledger.settle": self._settle,
@@ -124,17 +125,40 @@ class Commands:
         report = drive(audit.verify(self._store))
         return {"ok": report.ok, **asdict(report)}
 
+    def _balances(self) -> list[dict[str, Any]]:
+        """Every level, but for keys that are no more: each start of a demo leaves one, and their money still counts
+        in their tenant's.
+        """
+        keys = {key.id for key in self._keys.all()}
+        return [
+            {"scope": level.scope, "name": level.name, **asdict(level.state), "resets_at": level.resets_at}
+            for level in drive(self._ledger.levels())
+            if level.scope is not Scope.KEY or level.name in keys
+        ]
+
     def _rows(self, arguments: Arguments) -> list[dict[str, Any]]:
-        key, limit = _optional_text(arguments, "key"), _optional_int(arguments, "limit")
-        return drive(audit.list_rows(self._store, key_id=key, limit=limit or audit.MOST_ROWS))
+        key, request = _optional_text(arguments, "key"), _optional_text(arguments, "request")
+        limit = _optional_int(arguments, "limit") or audit.MOST_ROWS
+        return drive(audit.list_rows(self._store, key_id=key, request_id=request, limit=limit))
 
     def _settle(self, arguments: Arguments) -> dict[str, Any]:
         cost = _usd(arguments, "usd")
         if cost is None:
             raise CommandError("settle needs the cost in USD")
         hold_id = _int(arguments, "hold")
+        if arguments.get("above_hold") is not True:
+            self._refuse_above_hold(hold_id, cost)
         drive(self._ledger.resolve_by_admin(hold_id, cost))
         return {"hold": hold_id, "state": "settled", "cost_nanousd": cost, "cost_usd": format_usd(cost)}
+
+    def _refuse_above_hold(self, hold_id: int, cost: int) -> None:
+        """A slip of the hand must not overdraw a budget. The ledger itself books whatever a provider has billed."""
+        amount = drive(audit.pending_nanousd(self._store, hold_id))
+        if amount is not None and cost > amount:
+            raise CommandError(
+                f"{format_usd(cost)} USD is above hold {hold_id}, which is of {format_usd(amount)} USD: "
+                "if the call has cost that much, say --above-hold"
+            )
 
     def _void(self, arguments: Arguments) -> dict[str, Any]:
         hold_id = _int(arguments, "hold")

@@ -14,9 +14,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
 
+_HINT = "choose another with --data-dir or GATEWAY_DATA_DIR"
+
 
 class DataDirInUse(Exception):
     """Another process owns the data directory."""
+
+
+class DataDirRefused(Exception):
+    """The path cannot be used as a data directory: the reason is a sentence for the operator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +43,24 @@ class DataDir:
         self._lock_fd = lock_fd
 
     @classmethod
-    def own(cls, path: Path) -> Self:
-        """Make the directory if it is not there, and become its owner. Raises DataDirInUse, OSError."""
-        path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        lock_fd = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    def own(cls, path: Path, *, make: bool = True) -> Self:
+        """Become the owner of the directory; the control file of an owner that died is gone then.
+
+        make  make the directory if it is not there; else one without a ledger is refused, and nothing is created
+        Raises DataDirInUse, DataDirRefused.
+        """
+        lock_fd = _open_lock(path, make)
         try:
             fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(lock_fd)
-            raise DataDirInUse(f"{path} belongs to a gateway that is running") from error
+            control = read_control(path)
+            pid = f" (pid {control.pid})" if control else ""
+            raise DataDirInUse(f"{path} belongs to a gateway that is running{pid}: {_HINT}") from error
+        if not make and not _keeps_ledger(path):
+            os.close(lock_fd)
+            raise _no_ledger(path)
+        _take_control_away(path)
         return cls(path, lock_fd)
 
     @property
@@ -67,9 +82,36 @@ class DataDir:
 
     def close(self) -> None:
         """Take the control file away and let go of the lock."""
-        with contextlib.suppress(OSError):
-            (self.path / "control").unlink()
+        _take_control_away(self.path)
         os.close(self._lock_fd)
+
+
+def _open_lock(path: Path, make: bool) -> int:
+    """The lock file, open. One that is there may be held by an owner that is about to make its first ledger."""
+    try:
+        if make:
+            path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        create = os.O_CREAT if make or _keeps_ledger(path) else 0
+        return os.open(path / "lock", os.O_RDWR | os.O_CLOEXEC | create, 0o600)
+    except OSError as error:
+        if not make and isinstance(error, FileNotFoundError):
+            raise _no_ledger(path) from error
+        why = "it is a file" if os.path.isfile(path) else error.strerror  # noqa: PTH113 - Path.is_file() may raise
+        raise DataDirRefused(f"{path} cannot be used as a data directory: {why}: {_HINT}") from error
+
+
+def _keeps_ledger(path: Path) -> bool:
+    """Whether there is a ledger, or what is left of one."""
+    return any(path.glob("ledger.db*"))
+
+
+def _no_ledger(path: Path) -> DataDirRefused:
+    return DataDirRefused(f"there is no data directory of a gateway at {path.absolute()}: {_HINT}")
+
+
+def _take_control_away(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        (path / "control").unlink()
 
 
 def read_control(path: Path) -> Control | None:

@@ -31,7 +31,7 @@ from gateway.migrations import MAX_NANOUSD
 from gateway.rows import Exit, Money, MoneyState, RequestRow
 from gateway.store import Durability, Record, Store, Transaction, Work
 from gateway.types import Window
-from gateway.windows import window_end, window_number
+from gateway.windows import window_end_text, window_number
 from llmkit.money import format_usd
 
 
@@ -129,6 +129,16 @@ class LevelState:
     overage_nanousd: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class NamedLevel:
+    """Which level it is, how it stands, and when its window ends (UTC, ISO 8601); None for one that never ends."""
+
+    scope: Scope
+    name: str
+    state: LevelState
+    resets_at: str | None
+
+
 class AlreadyResolved(Exception):
     """The hold is not there, or not in a state from which this step leads on. Nothing was changed."""
 
@@ -173,6 +183,11 @@ _ROWLESS = """SELECT request_id, attempt, boot_id, opened_ms, tenant, key_id, al
         GROUP BY request_id)
     ORDER BY id"""
 """The last hold of each request that died before its row was written: it had one that was open, or given up."""
+
+_LEVELS = """SELECT scope, name, limit_nanousd, window_kind, levels.window_number, coalesce(spent_nanousd, 0),
+        coalesce(held_nanousd, 0), coalesce(unresolved_nanousd, 0), coalesce(overage_nanousd, 0)
+    FROM levels LEFT JOIN balances ON balances.id = levels.balance_id
+    WHERE active = 1"""
 
 _MONEY_OF_REQUEST = """SELECT CASE WHEN sum(state = 'unresolved') > 0 THEN 'unresolved'
         WHEN sum(state = 'settled') > 0 THEN 'settled' ELSE 'void' END, sum(cost_nanousd), sum(overage_nanousd)
@@ -439,20 +454,22 @@ class Ledger:
 
     async def level(self, scope: Scope, name: str) -> LevelState | None:
         """The level's limit and its balance in the window that holds the present; None for an unknown level."""
-        records = await self._store.read(
-            """SELECT limit_nanousd, window_kind, levels.window_number, coalesce(spent_nanousd, 0),
-                    coalesce(held_nanousd, 0), coalesce(unresolved_nanousd, 0), coalesce(overage_nanousd, 0)
-                FROM levels LEFT JOIN balances ON balances.id = levels.balance_id
-                WHERE scope = ? AND name = ? AND active = 1""",
-            (scope, name),
-        )
-        if not records:
-            return None
-        limit_nanousd, kind, number, *amounts = records[0]
+        records = await self._store.read(f"{_LEVELS} AND scope = ? AND name = ?", (scope, name))
+        return self._present(records[0]).state if records else None
+
+    async def levels(self) -> list[NamedLevel]:
+        """Every level as level() tells it: the gateway, then tenants, then keys, each by name."""
+        records = await self._store.read(f"{_LEVELS} ORDER BY scope = 'key', scope = 'tenant', name")
+        return [self._present(record) for record in records]
+
+    def _present(self, record: Record) -> NamedLevel:
+        """The level in the window that holds the present: nothing was booked yet in one that nobody has opened."""
+        scope, name, limit_nanousd, kind, reached, *amounts = record
         window = Window(kind)
-        if window_number(window, self._clock.wall_ms()) > number:
-            return LevelState(limit_nanousd, window)
-        return LevelState(limit_nanousd, window, *amounts)
+        number = window_number(window, self._clock.wall_ms())
+        booked = amounts if number <= reached else ()
+        state = LevelState(limit_nanousd, window, *booked)
+        return NamedLevel(Scope(scope), name, state, window_end_text(window, max(number, reached)))
 
     async def unresolved_total(self) -> int:
         """All money whose outcome is unknown, in nano-dollars."""
@@ -648,8 +665,8 @@ def _row_of_the_dead(request_id: str, hold: Sequence[Any], now_ms: int) -> Reque
 
 
 def _exceeded(scope: Scope, kind: Window, number: int, limit: int, gone: int, amount: int) -> BudgetExceeded:
-    end = window_end(kind, number)
-    resets = f"It resets at {end.isoformat().replace('+00:00', 'Z')}." if end else "It does not reset."
+    end = window_end_text(kind, number)
+    resets = f"It resets at {end}." if end else "It does not reset."
     if scope is Scope.GLOBAL:
         return BudgetExceeded(f"The budget of the whole gateway has too little left for this request. {resets}")
     return BudgetExceeded(

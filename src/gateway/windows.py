@@ -37,3 +37,9 @@ def window_end(kind: Window, number: int) -> datetime | None:
         return _EPOCH + timedelta(days=(number + 1) * 7 - _EPOCH_WEEKDAY)
     year, month = divmod(number + 1, 12)
     return datetime(year, month + 1, 1, tzinfo=UTC)
+
+
+def window_end_text(kind: Window, number: int) -> str | None:
+    """window_end() as clients and operators are told it: ISO 8601, UTC, `2026-02-01T00:00:00Z`."""
+    end = window_end(kind, number)
+    return end.isoformat().replace("+00:00", "Z") if end else None

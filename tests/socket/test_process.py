@@ -1,18 +1,24 @@
 """The gateway as people start it: a process, its command line, its signals."""
 
+import contextlib
+import io
 import json
+import os
 import shlex
 import signal
 import socket
 import stat
 import subprocess
+import sys
 import tempfile
 import threading
 import unittest
 from pathlib import Path
 
+from gateway import __version__
+from gateway.cli import main
 from tests.support.process import WAIT_S, GatewayProcess, environment, run_cli
-from tests.support.world import CONFIG
+from tests.support.world import CONFIG, USD
 
 QUICK = "[server]\nannounce_s = 0\ndrain_s = 5\n"
 SLOW = QUICK + CONFIG.replace('text = "hello there friend"', 'text = "one two three", latency_s = 0.5')
@@ -173,7 +179,23 @@ class CommandLineTest(unittest.TestCase):
         """One process owns a data directory."""
         done = run_cli("serve", "--port", "0", "--data-dir", str(self.gateway.data_dir))
         self.assertEqual(done.returncode, 1)
-        self.assertIn("running", done.stderr)
+        self.assertIn(f"running (pid {self.gateway.child.pid})", done.stderr)
+        self.assertIn("--data-dir", done.stderr)
+
+    def test_the_id_of_an_answer_leads_to_its_row(self) -> None:
+        """Whoever has a client's complaint has x-request-id."""
+        made = self.gateway.create_key()
+        request_id = self.gateway.chat(made["key"])[1]["x-request-id"]
+        (row,) = self.gateway.cli("ledger", "rows", "--request", request_id)
+        self.assertEqual((row["request_id"], row["key_id"]), (request_id, made["id"]))
+
+    def test_balances_are_told_to_people_and_to_programs(self) -> None:
+        """The level of the whole gateway has no name."""
+        made = self.gateway.create_key(budget_usd="5")
+        balances = self.gateway.cli("ledger", "balances")
+        self.assertIn(("key", made["id"], 5 * USD), [(b["scope"], b["name"], b["limit_nanousd"]) for b in balances])
+        told = run_cli("ledger", "balances", "--data-dir", str(self.gateway.data_dir)).stdout.splitlines()
+        self.assertEqual([line.split() for line in told[:2]], [["scope", "global"], ["name", "-"]])
 
 
 class OfflineCommandLineTest(unittest.TestCase):
@@ -186,6 +208,28 @@ class OfflineCommandLineTest(unittest.TestCase):
             made = json.loads(run_cli("keys", "create", "--tenant", "acme", "--data-dir", data, "--json").stdout)
             with GatewayProcess(QUICK + CONFIG, folder=Path(name)) as gateway:
                 self.assertEqual(gateway.chat(made["key"])[0], 200)
+
+    def test_only_a_key_makes_a_data_directory(self) -> None:
+        """Every other command says which place it looked at, and leaves it alone."""
+        with tempfile.TemporaryDirectory() as name:
+            for command in ("keys list", "keys show x", "ledger verify", "ledger void 1", "usage", "cache purge --all"):
+                with self.subTest(command), contextlib.redirect_stderr(io.StringIO()) as told:
+                    self.assertEqual(main(command.split(), {"GATEWAY_DATA_DIR": f"{name}/none"}), 1)
+                    for words in (f"{name}/none", "--data-dir", "GATEWAY_DATA_DIR"):
+                        self.assertIn(words, told.getvalue())
+            self.assertEqual(list(Path(name).iterdir()), [])
+
+    def test_a_reader_that_left_ends_a_command_quietly(self) -> None:
+        """As `| head` does; also one that only wanted the help."""
+        with tempfile.TemporaryDirectory() as name:
+            run_cli("keys", "create", "--tenant", "acme", "--data-dir", name)
+            for arguments in (("keys", "list", "--data-dir", name), ("--help",), ("--version",)):
+                with self.subTest(arguments):
+                    self.assertEqual(_run_unread(*arguments), (141, b""))
+
+    def test_the_version_is_the_packages(self) -> None:
+        """One line."""
+        self.assertEqual(run_cli("--version").stdout, f"gateway {__version__}\n")
 
     def test_an_unresolved_hold_is_settled_or_voided_by_hand(self) -> None:
         """After kill -9 the money counts until an operator decides; each hold once."""
@@ -201,11 +245,15 @@ class OfflineCommandLineTest(unittest.TestCase):
             data = ("--data-dir", str(folder / "gateway-data"), "--json")
             holds = json.loads(run_cli("ledger", "holds", *data).stdout)
             self.assertEqual([hold["state"] for hold in holds], ["unresolved", "unresolved"])
-            run_cli("ledger", "settle", str(holds[0]["id"]), "--usd", "0.01", *data)
+            settle = ("ledger", "settle", str(holds[0]["id"]), "--usd", "99", *data)
+            refused = run_cli(*settle)
+            self.assertEqual(refused.returncode, 1)
+            self.assertIn("--above-hold", refused.stderr)
+            self.assertEqual(run_cli(*settle, "--above-hold").returncode, 0)
             run_cli("ledger", "void", str(holds[1]["id"]), *data)
             self.assertEqual(run_cli("ledger", "void", str(holds[0]["id"]), *data).returncode, 1)
             shown = json.loads(run_cli("keys", "show", made["id"], *data).stdout)
-            self.assertEqual((shown["spent_nanousd"], shown["unresolved_nanousd"]), (10_000_000, 0))
+            self.assertEqual((shown["spent_nanousd"], shown["unresolved_nanousd"]), (99 * USD, 0))
             self.assertTrue(json.loads(run_cli("ledger", "verify", *data).stdout)["ok"])
 
 
@@ -313,6 +361,22 @@ class SignalTest(unittest.TestCase):
             gateway.signal(signal.SIGHUP)
             gateway.wait_for_event("reloaded")
             self.assertEqual(gateway.chat(made["key"])[0], 429)
+
+
+def _run_unread(*arguments: str) -> tuple[int, bytes]:
+    """The command line with nobody at the other end of its output: exit status and complaints."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as output:
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-m", "gateway", *arguments],
+            env=environment({"PYTHONUNBUFFERED": ""}),
+            stdout=output,
+            stderr=subprocess.PIPE,
+            timeout=WAIT_S,
+            check=False,
+        )
+    return done.returncode, done.stderr
 
 
 def _send(gateway: GatewayProcess, key: str) -> socket.socket:

@@ -165,7 +165,7 @@ class VerifyTest(AuditCase):
 
 
 class ListTest(AuditCase):
-    """list_rows(), list_holds(), usage()."""
+    """list_rows(), list_holds(), pending_nanousd(), usage()."""
 
     def test_rows_come_oldest_first_and_tell_what_became_of_their_money(self) -> None:
         """A late settlement shows, though the row was never rewritten."""
@@ -187,6 +187,25 @@ class ListTest(AuditCase):
         self.assertEqual(["req_unresolved", "req_other"], ids(limit=2))
         self.assertEqual(["req_other"], ids(key_id="key2"))
         self.assertEqual(["req_unresolved"], ids(key_id="key1", limit=1))
+
+    def test_the_row_of_a_request_is_found(self) -> None:
+        """With its money; none while it is in flight, of another key, or for an id that nobody was given."""
+
+        def found(request_id: str, **which: Any) -> list[Any]:
+            lines = self.book.run(audit.list_rows(self.book.store, request_id=request_id, **which))
+            return [(line["request_id"], line["state"], line["cost_nanousd"]) for line in lines]
+
+        self.assertEqual([("req_settled", "settled", 130)], found("req_settled"))
+        self.assertEqual([("req_settled", "settled", 130)], found("req_settled", key_id="key1", limit=1))
+        self.assertEqual([], found("req_settled", key_id="key2"))
+        for request_id in ("req_open", "req_", "", "' OR 1 --"):
+            self.assertEqual([], found(request_id))
+
+    def test_what_is_pending_has_an_amount(self) -> None:
+        """Nothing else has."""
+        for reservation, amount in ((self.open, 100), (self.unresolved, 100), (self.settled, None)):
+            self.assertEqual(amount, self.book.run(audit.pending_nanousd(self.book.store, reservation.id)))
+        self.assertIsNone(self.book.run(audit.pending_nanousd(self.book.store, 99)))
 
     def test_a_row_without_a_hold_says_what_it_said(self) -> None:
         """Flags are booleans."""

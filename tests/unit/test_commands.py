@@ -4,9 +4,11 @@ import json
 import unittest
 from typing import Any
 
+from gateway.clock import FakeClock
 from gateway.commands import CommandError
 from gateway.errors import BudgetExceeded, InvalidApiKey, UpstreamTimeout
 from gateway.keys import KeyChanged
+from llmkit.money import format_usd
 from tests.support.world import USD, RealWorld, chat, scripted
 
 
@@ -96,9 +98,31 @@ class CommandsTest(unittest.TestCase):
         self.assertEqual(ids[-2:], [row["request_id"] for row in self.run_command("ledger.rows", limit=2)])
         of_one = self.run_command("ledger.rows", key=self.world.shown(one)["id"])
         self.assertEqual([row["request_id"] for row in of_one], [ids[0], ids[2]])
+        self.assertEqual(self.run_command("ledger.rows", request=ids[1]), [rows[1]])
         promised = {"request_id", "tenant", "key_id", "alias", "deployment", "exit", "state", "cost_nanousd"}
         promised |= {"overage_nanousd", "estimated", "prompt_tokens", "cached_tokens", "completion_tokens"}
         self.assertLessEqual(promised | {"reasoning_tokens"}, set(rows[0]))
+
+    def test_the_balances_of_every_level_are_listed(self) -> None:
+        """The gateway, tenants, and keys that still exist; the money of one that does not counts in its tenant's."""
+        with RealWorld(clock=FakeClock()) as self.world:
+            kept, gone = self.world.key("5"), self.world.key()
+            for raw in (kept, gone):
+                self.world.gateway.handle(raw, chat())
+            key, cost = self.world.shown(kept), self.world.shown(gone)["spent_nanousd"]
+            self.run_command("keys.delete", id=self.world.shown(gone)["id"])
+            balances = self.run_command("ledger.balances")
+        whole = {"limit_nanousd": None, "spent_nanousd": 2 * cost, "held_nanousd": 0, "unresolved_nanousd": 0}
+        whole |= {"overage_nanousd": 0, "window": "total", "resets_at": None}
+        self.assertGreater(cost, 0)
+        self.assertEqual(
+            balances,
+            [
+                {"scope": "global", "name": "", **whole, "window": "month", "resets_at": "2026-02-01T00:00:00Z"},
+                {"scope": "tenant", "name": "acme", **whole},
+                {"scope": "key", "name": key["id"], **whole, "limit_nanousd": 5 * USD, "spent_nanousd": cost},
+            ],
+        )
 
     def test_usage_is_summed(self) -> None:
         """Per tenant, key and alias."""
@@ -118,7 +142,7 @@ class CommandsTest(unittest.TestCase):
     def test_an_unresolved_hold_is_settled_or_voided_once(self) -> None:
         """By its number; the key's balance follows."""
         for command, arguments, state, spent in (
-            ("ledger.settle", {"usd": "0.5"}, "settled", USD // 2),
+            ("ledger.settle", {"usd": "0.5", "above_hold": True}, "settled", USD // 2),
             ("ledger.settle", {"usd": "0"}, "settled", 0),
             ("ledger.void", {}, "void", 0),
         ):
@@ -133,6 +157,22 @@ class CommandsTest(unittest.TestCase):
                 self.assertEqual(shown["spent_nanousd"], spent)
                 self.assertIn("not open or unresolved", self.refusal(command, hold=hold, **arguments))
                 self.assertTrue(self.run_command("ledger.verify")["ok"])
+
+    def test_a_settlement_above_the_hold_must_be_meant(self) -> None:
+        """The refusal says what was held and how to insist; the amount itself is no more than was held."""
+        for word in (None, False, 1, "yes"):
+            with self.subTest(word), RealWorld(providers=scripted({"timeout": True})) as self.world:
+                raw = self.world.key("1")
+                hold = self.unresolved(raw)
+                amount = self.world.shown(raw)["unresolved_nanousd"]
+                told = self.refusal("ledger.settle", hold=hold, usd=format_usd(amount + 1), above_hold=word)
+                self.assertIn(f"of {format_usd(amount)} USD", told)
+                self.assertIn("--above-hold", told)
+                self.assertEqual(self.world.shown(raw)["unresolved_nanousd"], amount)
+                self.run_command("ledger.settle", hold=hold, usd=format_usd(amount), above_hold=word)
+                self.assertEqual(self.world.shown(raw)["spent_nanousd"], amount)
+                told = self.refusal("ledger.settle", hold=hold, usd=format_usd(amount + 1), above_hold=word)
+                self.assertIn("not open or unresolved", told)
 
     def test_wrong_arguments_are_refused_and_change_nothing(self) -> None:
         """Wrong types and ranges too: a file, a script or another version may have sent them."""
@@ -162,6 +202,7 @@ class CommandsTest(unittest.TestCase):
             ("ledger.rows", {"limit": -1}, "limit"),
             ("ledger.rows", {"limit": huge}, "limit"),
             ("ledger.rows", {"key": ["x"]}, "key"),
+            ("ledger.rows", {"request": 5}, "request"),
             ("ledger.settle", {"hold": 1}, "USD"),
             ("ledger.settle", {"usd": "1"}, "hold"),
             ("ledger.settle", {"hold": "1", "usd": "1"}, "hold"),

@@ -5,7 +5,18 @@ import unittest
 from typing import Any
 
 from gateway.errors import BudgetExceeded, BudgetReserved, StoreUnavailable
-from gateway.ledger import AlreadyResolved, Ledger, LevelState, OnCrash, Outcome, Policy, Purpose, Reservation, Scope
+from gateway.ledger import (
+    AlreadyResolved,
+    Ledger,
+    LevelState,
+    NamedLevel,
+    OnCrash,
+    Outcome,
+    Policy,
+    Purpose,
+    Reservation,
+    Scope,
+)
 from gateway.migrations import MAX_NANOUSD
 from gateway.store import Durability, T, Work
 from gateway.types import Window
@@ -700,7 +711,7 @@ class CrashTest(LedgerCase):
 
 
 class LevelTest(LedgerCase):
-    """set_level(), level(), account()."""
+    """set_level(), level(), levels(), account()."""
 
     def test_a_level_that_was_never_set_is_unknown(self) -> None:
         """It has no state and no account."""
@@ -732,6 +743,38 @@ class LevelTest(LedgerCase):
         self.book.settle(self.book.reserve(account, 60), 60)
         self.book.clock.advance(86_400)
         self.assertEqual(LevelState(100, Window.DAY), self.book.level())
+
+    def test_every_level_is_told_and_when_it_resets(self) -> None:
+        """The gateway first, then tenants, then keys by name; one that never ends does not reset."""
+        self.book.set_limits(3, 2, 1)
+        self.book.settle(self.book.reserve(self.book.set_limits(90, 80, 70, window=Window.DAY), 9), 8)
+        self.book.set_limits(4, 2, 1, key_id="a")
+        self.assertEqual(
+            [
+                NamedLevel(Scope.GLOBAL, "", LevelState(1, Window.TOTAL), None),
+                NamedLevel(Scope.TENANT, "acme", LevelState(2, Window.TOTAL), None),
+                NamedLevel(Scope.KEY, "a", LevelState(4, Window.TOTAL), None),
+                NamedLevel(Scope.KEY, "key1", LevelState(90, Window.DAY, spent_nanousd=8), "2026-01-02T00:00:00Z"),
+            ],
+            self.book.run(self.book.ledger.levels()),
+        )
+
+    def test_the_window_that_resets_is_the_one_that_is_told(self) -> None:
+        """A window that is over is empty and the next one's end counts; a clock that is set back changes nothing."""
+        account = self.book.set_limits(100, window=Window.DAY)
+        for jump_s, spent, resets_at in (
+            (0, 0, "2026-01-02T00:00:00Z"),
+            (0, 1, "2026-01-02T00:00:00Z"),
+            (86_400, 0, "2026-01-03T00:00:00Z"),
+            (0, 1, "2026-01-03T00:00:00Z"),
+            (-2 * 86_400, 1, "2026-01-03T00:00:00Z"),
+        ):
+            self.book.clock.jump_wall(jump_s)
+            if not jump_s and spent:
+                self.book.settle(self.book.reserve(account, 1, f"req_{resets_at}"), 1)
+            told = {(level.state.spent_nanousd, level.resets_at) for level in self.book.run(self.book.ledger.levels())}
+            with self.subTest(jump_s=jump_s, spent=spent):
+                self.assertEqual({(spent, resets_at)}, told)
 
     def test_all_unresolved_money_is_summed(self) -> None:
         """Over every key; what is held or spent is not."""
