@@ -239,7 +239,7 @@ def _parser() -> argparse.ArgumentParser:
     settle.add_argument("hold", type=int, metavar="HOLD", help="its id, see ledger holds")
     settle.add_argument("--usd", required=True, help="what the call cost")
     settle.add_argument(
-        "--above-hold", action="store_true", default=None, help="though that is more than was held for it"
+        "--above-hold", action="store_true", default=None, help="though that is far more than was held for it"
     )
     void = _add(actions, shared, "ledger.void", "give an open or unresolved hold back", "hold")
     void.add_argument("hold", type=int, metavar="HOLD", help="its id, see ledger holds")

@@ -22,6 +22,10 @@ from llmkit.money import format_usd, parse_usd
 
 Arguments = Mapping[str, Any]
 
+SLIP_TIMES = 10
+SLIP_NANOUSD = 1_000_000_000
+"""A settlement above ten times its hold, and above a dollar, is taken for a slip until it is said to be meant."""
+
 _MOST_CHARS = 200
 _MOST = 1 << 53
 """Of ids, counts and seconds; in milliseconds it still fits the database."""
@@ -147,16 +151,16 @@ class Commands:
             raise CommandError("settle needs the cost in USD")
         hold_id = _int(arguments, "hold")
         if arguments.get("above_hold") is not True:
-            self._refuse_above_hold(hold_id, cost)
+            self._refuse_far_above_hold(hold_id, cost)
         drive(self._ledger.resolve_by_admin(hold_id, cost))
         return {"hold": hold_id, "state": "settled", "cost_nanousd": cost, "cost_usd": format_usd(cost)}
 
-    def _refuse_above_hold(self, hold_id: int, cost: int) -> None:
+    def _refuse_far_above_hold(self, hold_id: int, cost: int) -> None:
         """A slip of the hand must not overdraw a budget. The ledger itself books whatever a provider has billed."""
         amount = drive(audit.pending_nanousd(self._store, hold_id))
-        if amount is not None and cost > amount:
+        if amount is not None and cost > max(amount * SLIP_TIMES, SLIP_NANOUSD):
             raise CommandError(
-                f"{format_usd(cost)} USD is above hold {hold_id}, which is of {format_usd(amount)} USD: "
+                f"{format_usd(cost)} USD is far above hold {hold_id}, which is of {format_usd(amount)} USD: "
                 "if the call has cost that much, say --above-hold"
             )
 

@@ -104,7 +104,7 @@ def two_resolvers(case: BarrierCase, ledger_type: type[Ledger] = Ledger) -> None
         def settle(holds: Sequence[dict[str, Any]]) -> None:
             for hold in holds:
                 try:
-                    world.run("ledger.settle", hold=hold["id"], usd="0.001", above_hold=True)
+                    world.run("ledger.settle", hold=hold["id"], usd="0.001")
                 except CommandError:
                     continue
                 except BaseException as error:

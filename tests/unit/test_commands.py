@@ -142,7 +142,7 @@ class CommandsTest(unittest.TestCase):
     def test_an_unresolved_hold_is_settled_or_voided_once(self) -> None:
         """By its number; the key's balance follows."""
         for command, arguments, state, spent in (
-            ("ledger.settle", {"usd": "0.5", "above_hold": True}, "settled", USD // 2),
+            ("ledger.settle", {"usd": "0.5"}, "settled", USD // 2),
             ("ledger.settle", {"usd": "0"}, "settled", 0),
             ("ledger.void", {}, "void", 0),
         ):
@@ -158,20 +158,21 @@ class CommandsTest(unittest.TestCase):
                 self.assertIn("not open or unresolved", self.refusal(command, hold=hold, **arguments))
                 self.assertTrue(self.run_command("ledger.verify")["ok"])
 
-    def test_a_settlement_above_the_hold_must_be_meant(self) -> None:
-        """The refusal says what was held and how to insist; the amount itself is no more than was held."""
+    def test_a_settlement_far_above_the_hold_must_be_meant(self) -> None:
+        """Above ten times the hold and a dollar; the refusal says what was held and how to insist."""
         for word in (None, False, 1, "yes"):
             with self.subTest(word), RealWorld(providers=scripted({"timeout": True})) as self.world:
                 raw = self.world.key("1")
                 hold = self.unresolved(raw)
                 amount = self.world.shown(raw)["unresolved_nanousd"]
-                told = self.refusal("ledger.settle", hold=hold, usd=format_usd(amount + 1), above_hold=word)
+                self.assertLess(amount * 10, USD)
+                told = self.refusal("ledger.settle", hold=hold, usd="1.000000001", above_hold=word)
                 self.assertIn(f"of {format_usd(amount)} USD", told)
                 self.assertIn("--above-hold", told)
                 self.assertEqual(self.world.shown(raw)["unresolved_nanousd"], amount)
-                self.run_command("ledger.settle", hold=hold, usd=format_usd(amount), above_hold=word)
-                self.assertEqual(self.world.shown(raw)["spent_nanousd"], amount)
-                told = self.refusal("ledger.settle", hold=hold, usd=format_usd(amount + 1), above_hold=word)
+                self.run_command("ledger.settle", hold=hold, usd="1", above_hold=word)
+                self.assertEqual(self.world.shown(raw)["spent_nanousd"], USD)
+                told = self.refusal("ledger.settle", hold=hold, usd="2", above_hold=word)
                 self.assertIn("not open or unresolved", told)
 
     def test_wrong_arguments_are_refused_and_change_nothing(self) -> None:
