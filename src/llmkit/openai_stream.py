@@ -176,6 +176,8 @@ class ChunkShaper:
             self._set(choice, "delta", delta)
         if type(delta) is not dict:
             raise Malformed("a delta that is no object")
+        if type(delta.get("content")) is not str and flatten_content(delta):
+            self._edited = True
         if state.finish is not None and _is_echo(choice, delta):
             return False
         self._shape_delta(state, delta)
@@ -189,8 +191,6 @@ class ChunkShaper:
                 self._set(delta, "role", "assistant")
         elif "role" in delta:
             self._drop(delta, "role")
-        if type(delta.get("content")) is not str and flatten_content(delta):
-            self._edited = True
         if delta.get("tool_calls"):
             for call in tool_calls(delta):
                 self._edited |= state.tools.shape(call, self._new_id)

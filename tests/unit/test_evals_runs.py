@@ -87,7 +87,9 @@ class TwinsTest(unittest.TestCase):
     def test_a_ledger_that_forgets_calls_that_timed_out_leaves_them_unpaid(self) -> None:
         """The upstream billed them all the same."""
 
-        async def forget(ledger: Ledger, reservation: Reservation, why: str, row: RequestRow) -> None:
+        async def forget(
+            ledger: Ledger, reservation: Reservation, why: str, row: RequestRow, *, at_most_nanousd: int
+        ) -> None:
             await ledger.void(reservation, row)
 
         config = concurrency.CONFIG.format(durability="full")
