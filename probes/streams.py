@@ -95,7 +95,7 @@ _EARLY_CUTS: dict[str, Reply] = {
     "silence": _before_content(then=_silence),
     "[DONE] alone": _before_content(DONE, then=Call.end_stream),
     "junk": _before_content(b"[1]", then=Call.end_stream),
-    "no stream at all": lambda call: call.answer(completion("hi", call.bill())),
+    "half a JSON answer": lambda call: call.answer(b'{"choices": [{"index": 0, "message": {"content": "hi"'),
     "an HTML page": lambda call: call.answer(b"<html>"),
 }
 
