@@ -33,7 +33,7 @@ class Attempt:
 
     @property
     def bound_nanousd(self) -> int:
-        return self.price.price.bound_nanousd(self.prompt_bound, self.output_bound)
+        return self.evidence().bound_nanousd(self.price)
 
     def evidence(self) -> Evidence:
         """A clean sheet of what is known of this call."""
@@ -92,7 +92,7 @@ class Upstreams:
         `evidence` says at any moment how far the call got.
         """
         deployment, facts = attempt.deployment, context.facts
-        facts.deployment, facts.provider, facts.tier = deployment.name, deployment.provider, deployment.tier
+        facts.served_by(deployment.name, deployment.provider, deployment.tier)
         facts.attempts += 1
         started_s = self._clock.now_s()
         call = UpstreamCall(

@@ -57,7 +57,7 @@ class Caching:
             hit = await cache.lookup(digest, tenant)
             if hit is not None:
                 facts.cache, facts.age_s = "hit", hit.age_s
-                facts.deployment, facts.provider, facts.tier = hit.deployment, hit.provider, hit.tier
+                facts.served_by(hit.deployment, hit.provider, hit.tier)
                 return Recall(hit)
         return Recall(keeper=None if options.no_store else _Keeper(cache, context, request, digest, epoch))
 

@@ -131,6 +131,10 @@ class Facts:
     upstream_s: float = 0.0
     age_s: int | None = None
 
+    def served_by(self, deployment: str, provider: str, tier: str) -> None:
+        """Note whose answer it is, or would be."""
+        self.deployment, self.provider, self.tier = deployment, provider, tier
+
     def hop(self, outcome: str, deployment: str | None = None) -> None:
         """Note how a deployment answered, for the route; the one that was called last unless it is named."""
         self.hops.append(f"{deployment or self.deployment}={outcome}")

@@ -339,8 +339,8 @@ class Dispatcher:
         """A refused answer is better than none; else raise what the walk came to."""
         if walk.refused is None:
             raise self._error_of(walk)
-        facts, deployment = walk.context.facts, walk.refused.attempt.deployment
-        facts.deployment, facts.provider, facts.tier = deployment.name, deployment.provider, deployment.tier
+        deployment = walk.refused.attempt.deployment
+        walk.context.facts.served_by(deployment.name, deployment.provider, deployment.tier)
         return await walk.refused.answer.deliver()
 
     def _error_of(self, walk: _Walk) -> GatewayError:

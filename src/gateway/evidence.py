@@ -48,6 +48,10 @@ class Evidence:
     reached_cap: bool = False
     broken_off: bool = False
 
+    def bound_nanousd(self, price: PriceEntry) -> int:
+        """The most that the call can cost."""
+        return price.price.bound_nanousd(self.prompt_bound, self.output_bound)
+
 
 @dataclass(frozen=True, slots=True)
 class Charge:

@@ -44,7 +44,7 @@ class _Held:
     @property
     def bound_nanousd(self) -> int:
         """The most that this call can cost; the hold may be for a dearer one."""
-        return self.price.price.bound_nanousd(self.evidence.prompt_bound, self.evidence.output_bound)
+        return self.evidence.bound_nanousd(self.price)
 
 
 @dataclass(slots=True)

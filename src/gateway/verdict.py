@@ -152,28 +152,23 @@ class AttemptFailed(Exception):
 
 def judge(failure: ProviderError, *, produced: bool = False) -> Verdict:
     """The verdict on one failed call; `produced` says whether content had reached the client before."""
-    row = _row(failure, produced)
-    return Verdict(
-        again=row.again,
-        elsewhere=row.elsewhere,
-        sick=row.sick,
-        pause=row.pause,
-        wait_s=failure.retry_after_s,
-        reach=row.reach,
-        outcome=_outcome(failure),
-        error=_told(failure),
-        status=failure.status,
+    return _verdict(
+        _row(failure, produced), _outcome(failure), _told(failure), wait_s=failure.retry_after_s, status=failure.status
     )
 
 
 def unusable() -> Verdict:
     """The verdict on an answer of status 200 that is none; nothing of it has reached the client."""
-    row, outcome = _UNUSABLE, str(ProviderErrorKind.MALFORMED)
-    error = UpstreamError(UNUSABLE_ANSWER)
-    return Verdict(row.again, row.elsewhere, row.sick, row.pause, None, row.reach, outcome, error)
+    return _verdict(_UNUSABLE, str(ProviderErrorKind.MALFORMED), UpstreamError(UNUSABLE_ANSWER))
 
 
 UNUSABLE_ANSWER = "The upstream's answer could not be used."
+
+
+def _verdict(
+    row: _Ruling, outcome: str, error: GatewayError, *, wait_s: float | None = None, status: int | None = None
+) -> Verdict:
+    return Verdict(row.again, row.elsewhere, row.sick, row.pause, wait_s, row.reach, outcome, error, status)
 
 
 def _row(failure: ProviderError, produced: bool) -> _Ruling:

@@ -64,11 +64,14 @@ class Call:
 
 
 class Watch:
-    """Waits for events of one descriptor, for one call. A cancellation goes before events that came with it."""
+    """Waits for events of one descriptor, for one call. A cancellation goes before events that came with it.
+
+    fd  None where there is nothing to wait for but the call's own cancellation, pulse and clocks
+    """
 
     __slots__ = ("_call", "_fd", "_poll")
 
-    def __init__(self, fd: int, call: Call) -> None:
+    def __init__(self, fd: int | None, call: Call) -> None:
         self._fd = fd
         self._call = call
         self._poll = select.poll()
@@ -94,7 +97,8 @@ class Watch:
         return self._look(mask, 0)
 
     def _look(self, mask: int, timeout_ms: int) -> int:
-        self._poll.register(self._fd, mask)
+        if self._fd is not None:
+            self._poll.register(self._fd, mask)
         seen = 0
         for fd, events in self._poll.poll(timeout_ms):
             if fd == self._fd:

@@ -6,9 +6,7 @@ stream iterator: its send() suspends to the consumer, who is the engine then.
 
 import contextlib
 import functools
-import math
 import queue
-import select
 import threading
 from collections import deque
 from collections.abc import Coroutine, Generator
@@ -19,27 +17,21 @@ from gateway.context import Story
 from gateway.drive import drive
 from gateway.errors import ClientGone
 from llmkit.types import Cancel, Pulse
+from llmkit.watch import Call, CancelledError, Deadline, ExpiredError, Watch
 
 T = TypeVar("T")
 _CLOCK = RealClock()
-_LONGEST_POLL_S = 3600  # poll() takes an int of milliseconds
 
 
 def pause(seconds: float, cancel: Cancel | None = None, pulse: Pulse | None = None) -> None:
     """Block for `seconds` while `pulse` beats; if `cancel` fires before they are over, raise its reason."""
-    if seconds <= 0:
+    end = Deadline(_CLOCK.now_s() + seconds, "pause")
+    try:
+        Watch(None, Call(_CLOCK.now_s, cancel, end, pulse)).wait(0, end)
+    except ExpiredError:
         return
-    poll = select.poll()
-    if cancel is not None:
-        poll.register(cancel.fd, cancel.mask)
-    until_s = _CLOCK.now_s() + seconds
-    while (left_s := until_s - (now_s := _CLOCK.now_s())) > 0:
-        if pulse is not None and pulse.due_s <= now_s:
-            pulse.beat()
-        until_beat_s = math.inf if pulse is None else pulse.due_s - now_s
-        wait_s = max(min(left_s, until_beat_s, _LONGEST_POLL_S), 0)
-        if poll.poll(math.ceil(wait_s * 1000)) and cancel is not None and (reason := cancel.reason()) is not None:
-            raise reason
+    except CancelledError as cancelled:
+        raise cancelled.reason from None
 
 
 class BlockingEffects:
