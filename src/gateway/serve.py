@@ -15,7 +15,7 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 
-from gateway.api import HEALTH_PATHS, Api, Health
+from gateway.api import EXEMPT_PATHS, Api, Health
 from gateway.app import Books, Janitor, apply_budgets, build_gateway, open_books
 from gateway.clock import Clock, RealClock
 from gateway.config import Config, ConfigError, load, load_file
@@ -27,6 +27,7 @@ from gateway.errors import ClientGone, Draining, StoreUnavailable
 from gateway.gateway import Gateway
 from gateway.http_head import HttpRefusal
 from gateway.oplog import OpLog
+from gateway.places import PlaceLimits
 from gateway.server import FrontLimits, FrontServer
 from llmkit.client import OpenAICompatClient
 from llmkit.errors import ProviderError
@@ -141,7 +142,7 @@ class Process:
                 api,
                 self._limits(),
                 self._clock,
-                exempt=HEALTH_PATHS.__contains__,
+                exempt=EXEMPT_PATHS.__contains__,
                 on_error=self._report,
                 stamp=lambda: [("x-request-id", api.gateway.new_facts().request_id)],
             )
@@ -219,7 +220,13 @@ class Process:
         return FrontLimits(
             max_body_bytes=server.max_body_bytes,
             max_connections=self._affordable(server.max_connections),
-            max_in_flight=server.max_in_flight,
+            max_bytes_in_flight=server.max_bytes_in_flight,
+            places=PlaceLimits(
+                places=server.max_in_flight,
+                per_party=server.max_per_tenant,
+                queue=server.queue,
+                queue_wait_s=server.queue_wait_s,
+            ),
             header_timeout_s=server.header_timeout_s,
             body_timeout_s=server.body_timeout_s,
             write_timeout_s=server.write_timeout_s,

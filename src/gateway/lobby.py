@@ -1,0 +1,296 @@
+"""Where connections wait that need no thread: for a request, for the rest of its head, for the client to hang up.
+
+One thread with one epoll looks after all of them. It reads heads as they come; a whole one is handed on, a bad or a
+late one is refused. Knows no routes and no answers. Rules:
+
+- A connection in the lobby belongs to the lobby's thread; one that was handed on belongs to whoever got it.
+- Descriptors are armed for one event at a time, and unregistered before they are closed.
+- Each bench has one patience, counted from when a connection sat down on it: whoever sits longest is at its head.
+"""
+
+import contextlib
+import itertools
+import os
+import select
+import socket
+import threading
+from typing import Protocol
+
+from gateway.clock import Clock
+from gateway.connection import Connection
+from gateway.http_head import HeadLimits, HttpRefusal, RequestHead
+
+LEAVE_S = 1.0
+"""How long a client may take to hang up once it has its last answer."""
+
+_MOST_TURNED_AWAY = 64
+"""Connections beyond the limit that are kept open for a moment; closing at once could destroy their refusal."""
+
+_EVENTS = 256
+_MASK = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLONESHOT
+
+
+class Host(Protocol):
+    """Who runs the lobby."""
+
+    def hand_on(self, connection: Connection, head: RequestHead) -> None:
+        """Take a connection over, with a request of it; without waiting."""
+        ...
+
+    def refuse(self, connection: Connection, refusal: HttpRefusal) -> None:
+        """Answer a request that cannot be served and dismiss() the connection; without waiting."""
+        ...
+
+    def closed(self, connection: Connection) -> None:
+        """The connection is closed."""
+        ...
+
+
+class _Bench:
+    """Connections that wait for the same thing, in the order in which their patience ends."""
+
+    def __init__(self, patience_s: float) -> None:
+        self.patience_s = patience_s
+        self.waiting: dict[Connection, None] = {}
+
+    def first_end_s(self) -> float | None:
+        """When the patience of the first one ends."""
+        first = next(iter(self.waiting), None)
+        return first.deadline_s if first is not None else None
+
+    def overdue(self, now_s: float) -> list[Connection]:
+        """Those whose patience has ended."""
+        return list(itertools.takewhile(lambda connection: connection.deadline_s <= now_s, self.waiting))
+
+
+class Lobby:
+    """The parked connections. `_lock` guards the benches, `_where`, `_known`, `_wakes_at_s`, `_emptied` and `_open`.
+
+    idle_timeout_s, header_timeout_s  patience for the first byte of a request, and from then on for its whole head
+    """
+
+    def __init__(
+        self, host: Host, limits: HeadLimits, clock: Clock, *, idle_timeout_s: float, header_timeout_s: float
+    ) -> None:
+        self._host = host
+        self._limits = limits
+        self._clock = clock
+        self._idle = _Bench(idle_timeout_s)
+        self._reading = _Bench(header_timeout_s)
+        self._leaving = _Bench(LEAVE_S)
+        self._turned_away = _Bench(LEAVE_S)
+        self._lock = threading.Lock()
+        self._where: dict[int, tuple[Connection, _Bench]] = {}
+        self._known: set[int] = set()
+        self._wakes_at_s = float("inf")
+        self._open = True
+        self._emptied = False
+        self._empties_idle = False
+        self._epoll = select.epoll()
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._epoll.register(self._wake, select.EPOLLIN)
+        self._thread: threading.Thread | None = None
+
+    @property
+    def parked(self) -> int:
+        """How many connections wait here, whatever for."""
+        return len(self._where)
+
+    def start(self) -> None:
+        """Look after the connections on a thread of its own."""
+        self._thread = threading.Thread(target=self._run, name="lobby", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread, and close every connection that waits here or comes from now on."""
+        with self._lock:
+            was_open, self._open = self._open, False
+        if not was_open:
+            return
+        self._rouse()
+        if self._thread is not None:
+            self._thread.join()
+        for connection in [connection for connection, _ in self._where.values()]:
+            self.let_go(connection)
+        with self._lock:
+            self._known.clear()
+        self._epoll.close()
+        os.close(self._wake)
+
+    # --- for whoever owns a connection ----------------------------------------------------------------------------
+
+    def welcome(self, connection: Connection) -> None:
+        """Let a new connection wait for its first request."""
+        self._sit(connection, self._idle)
+
+    def park(self, connection: Connection) -> None:
+        """Let a connection wait for its next request, of which some bytes may have arrived."""
+        if connection.has_unread:
+            self._sit(connection, self._reading)
+        elif not self._sit(connection, self._idle, unless_emptied=True):
+            connection.write_last()
+            self.dismiss(connection)
+
+    def dismiss(self, connection: Connection) -> None:
+        """Wait for a moment until the client hangs up; it has been told that nothing more comes."""
+        self._sit(connection, self._leaving)
+
+    def turn_away(self, connection: Connection) -> None:
+        """As dismiss(), for a connection beyond the limit: few are kept, the oldest are closed for new ones."""
+        self._sit(connection, self._turned_away)
+        with self._lock:
+            waiting = self._turned_away.waiting
+            oldest = next(iter(waiting)) if len(waiting) > _MOST_TURNED_AWAY else None
+        if oldest is not None:
+            oldest.shut(socket.SHUT_RDWR)
+
+    def let_go(self, connection: Connection) -> None:
+        """Close a connection; its owner calls this."""
+        with self._lock:
+            self._stand_up(connection)
+            if connection.fd in self._known:
+                self._known.discard(connection.fd)
+                self._epoll.unregister(connection.fd)
+            connection.close()
+        self._host.closed(connection)
+
+    def empty_idle(self) -> None:
+        """Dismiss every connection that waits for a request of which nothing has arrived; from now on, at once.
+
+        New connections are still welcome.
+        """
+        with self._lock:
+            self._emptied, self._empties_idle = True, True
+        self._rouse()
+
+    def _sit(self, connection: Connection, bench: _Bench, *, unless_emptied: bool = False) -> bool:
+        """Seat a connection, or close it if the lobby is closed; False if it was not seated since idle ones are not."""
+        with self._lock:
+            if unless_emptied and self._emptied and self._open:
+                return False
+            is_open = self._open
+            if is_open:
+                self._place(connection, bench)
+                self._arm(connection.fd)
+                rouse = connection.deadline_s < self._wakes_at_s
+        if not is_open:
+            self.let_go(connection)
+        elif rouse:
+            self._rouse()
+        return True
+
+    def _place(self, connection: Connection, bench: _Bench) -> None:
+        connection.deadline_s = self._clock.now_s() + bench.patience_s
+        bench.waiting[connection] = None
+        self._where[connection.fd] = (connection, bench)
+
+    def _arm(self, fd: int) -> None:
+        if fd in self._known:
+            self._epoll.modify(fd, _MASK)
+        else:
+            self._epoll.register(fd, _MASK)
+            self._known.add(fd)
+
+    def _stand_up(self, connection: Connection) -> None:
+        seat = self._where.pop(connection.fd, None)
+        if seat is not None:
+            del seat[1].waiting[connection]
+
+    def _rouse(self) -> None:
+        with contextlib.suppress(OSError):
+            os.eventfd_write(self._wake, 1)
+
+    # --- the lobby's thread -----------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while self._open:
+            for fd, _ in self._epoll.poll(self._patience_s(), _EVENTS):
+                if fd == self._wake:
+                    os.eventfd_read(self._wake)
+                    continue
+                with self._lock:
+                    seat = self._where.get(fd)
+                if seat is not None:
+                    self._look_at(*seat)
+            if self._empties_idle:
+                self._empties_idle = False
+                self._dismiss_idle()
+            self._end_patience()
+
+    def _patience_s(self) -> float | None:
+        """How long nothing ends by itself; None if nothing does."""
+        with self._lock:
+            ends = [end_s for bench in self._benches() if (end_s := bench.first_end_s()) is not None]
+            self._wakes_at_s = min(ends, default=float("inf"))
+        return max(min(ends) - self._clock.now_s(), 0) if ends else None
+
+    def _benches(self) -> tuple[_Bench, ...]:
+        return self._idle, self._reading, self._leaving, self._turned_away
+
+    def _look_at(self, connection: Connection, bench: _Bench) -> None:
+        """Something has arrived, or the client has left."""
+        if bench is self._leaving or bench is self._turned_away:
+            if connection.discard():
+                self._go_on_waiting(connection)
+            else:
+                self.let_go(connection)
+        elif connection.pull():
+            self._read(connection, bench)
+        elif connection.gone:
+            self.let_go(connection)
+        else:
+            self._go_on_waiting(connection)
+
+    def _read(self, connection: Connection, bench: _Bench) -> None:
+        try:
+            head = connection.take_head(self._limits)
+        except HttpRefusal as refusal:
+            self._refuse(connection, refusal)
+            return
+        if head is not None:
+            self._leave_seat(connection)
+            self._host.hand_on(connection, head)
+        elif bench is self._reading:
+            self._go_on_waiting(connection)
+        else:
+            self._leave_seat(connection)
+            self.park(connection)
+
+    def _refuse(self, connection: Connection, refusal: HttpRefusal) -> None:
+        self._leave_seat(connection)
+        self._host.refuse(connection, refusal)
+
+    def _leave_seat(self, connection: Connection) -> None:
+        with self._lock:
+            self._stand_up(connection)
+
+    def _go_on_waiting(self, connection: Connection) -> None:
+        with self._lock:
+            self._arm(connection.fd)
+
+    def _dismiss_idle(self) -> None:
+        with self._lock:
+            idle = list(self._idle.waiting)
+        for connection in idle:
+            if connection.pull():
+                self._read(connection, self._idle)
+            elif connection.gone:
+                self.let_go(connection)
+            else:
+                self._leave_seat(connection)
+                connection.write_last()
+                self.dismiss(connection)
+
+    def _end_patience(self) -> None:
+        now_s = self._clock.now_s()
+        with self._lock:
+            overdue = [(bench, bench.overdue(now_s)) for bench in self._benches()]
+        for bench, connections in overdue:
+            for connection in connections:
+                if bench is self._reading:
+                    self._refuse(connection, _LATE)
+                else:
+                    self.let_go(connection)
+
+
+_LATE = HttpRefusal(408, "request_timeout", "The request head did not arrive in time.")
