@@ -65,10 +65,10 @@ class Connection:
     fd          the descriptor; it stays the key of the connection after close()
     watch       fires when the client leaves, or when the connection is cut
     gone        nobody is there to read: close without ado
-    deadline_s  when the wait that it is parked for ends; for whoever parks it
+    registered, deadline_s  whether the lobby's epoll knows it, and when its wait there ends: the lobby's
     """
 
-    __slots__ = ("_discarded", "_scanned", "_sock", "_unread", "deadline_s", "fd", "gone", "watch")
+    __slots__ = ("_discarded", "_scanned", "_sock", "_unread", "deadline_s", "fd", "gone", "registered", "watch")
 
     def __init__(self, sock: socket.socket, write_timeout_s: float) -> None:
         self._sock = sock
@@ -78,6 +78,7 @@ class Connection:
         self.fd = sock.fileno()
         self.watch = ClientWatch(sock)
         self.gone = False
+        self.registered = False
         self.deadline_s = 0.0
         with contextlib.suppress(OSError):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

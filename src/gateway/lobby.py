@@ -14,6 +14,7 @@ import os
 import select
 import socket
 import threading
+from collections.abc import Callable
 from typing import Protocol
 
 from gateway.clock import Clock
@@ -22,6 +23,9 @@ from gateway.http_head import HeadLimits, HttpRefusal, RequestHead
 
 LEAVE_S = 1.0
 """How long a client may take to hang up once it has its last answer."""
+
+HASTE_S = 1.0
+"""How long a new connection may take to send its first request while the process ends."""
 
 _MOST_TURNED_AWAY = 64
 """Connections beyond the limit that are kept open for a moment; closing at once could destroy their refusal."""
@@ -45,6 +49,10 @@ class Host(Protocol):
         """The connection is closed."""
         ...
 
+    def on_error(self, error: BaseException) -> None:
+        """Something went wrong that is nobody's refusal; never raises."""
+        ...
+
 
 class _Bench:
     """Connections that wait for the same thing, in the order in which their patience ends."""
@@ -58,13 +66,20 @@ class _Bench:
         first = next(iter(self.waiting), None)
         return first.deadline_s if first is not None else None
 
+    def shorten(self, patience_s: float) -> None:
+        """Let all that sit here, and will, be less patient."""
+        less_s = max(self.patience_s - patience_s, 0)
+        self.patience_s -= less_s
+        for connection in self.waiting:
+            connection.deadline_s -= less_s
+
     def overdue(self, now_s: float) -> list[Connection]:
         """Those whose patience has ended."""
         return list(itertools.takewhile(lambda connection: connection.deadline_s <= now_s, self.waiting))
 
 
 class Lobby:
-    """The parked connections. `_lock` guards the benches, `_where`, `_known`, `_wakes_at_s`, `_emptied` and `_open`.
+    """The parked connections. `_lock` guards the benches, `_where`, `_wakes_at_s`, `_emptied` and `_open`.
 
     idle_timeout_s, header_timeout_s  patience for the first byte of a request, and from then on for its whole head
     """
@@ -75,17 +90,16 @@ class Lobby:
         self._host = host
         self._limits = limits
         self._clock = clock
+        self._new = _Bench(idle_timeout_s)
         self._idle = _Bench(idle_timeout_s)
         self._reading = _Bench(header_timeout_s)
         self._leaving = _Bench(LEAVE_S)
         self._turned_away = _Bench(LEAVE_S)
         self._lock = threading.Lock()
         self._where: dict[int, tuple[Connection, _Bench]] = {}
-        self._known: set[int] = set()
         self._wakes_at_s = float("inf")
         self._open = True
         self._emptied = False
-        self._empties_idle = False
         self._epoll = select.epoll()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll.register(self._wake, select.EPOLLIN)
@@ -113,23 +127,18 @@ class Lobby:
         for connection in [connection for connection, _ in self._where.values()]:
             self.let_go(connection)
         with self._lock:
-            self._known.clear()
-        self._epoll.close()
+            self._epoll.close()
         os.close(self._wake)
 
     # --- for whoever owns a connection ----------------------------------------------------------------------------
 
     def welcome(self, connection: Connection) -> None:
         """Let a new connection wait for its first request."""
-        self._sit(connection, self._idle)
+        self._sit(connection, self._new)
 
     def park(self, connection: Connection) -> None:
         """Let a connection wait for its next request, of which some bytes may have arrived."""
-        if connection.has_unread:
-            self._sit(connection, self._reading)
-        elif not self._sit(connection, self._idle, unless_emptied=True):
-            connection.write_last()
-            self.dismiss(connection)
+        self._sit(connection, self._reading if connection.has_unread else self._idle)
 
     def dismiss(self, connection: Connection) -> None:
         """Wait for a moment until the client hangs up; it has been told that nothing more comes."""
@@ -148,53 +157,53 @@ class Lobby:
         """Close a connection; its owner calls this."""
         with self._lock:
             self._stand_up(connection)
-            if connection.fd in self._known:
-                self._known.discard(connection.fd)
+            if connection.registered and not self._epoll.closed:
                 self._epoll.unregister(connection.fd)
-            connection.close()
+            connection.registered = False
+        connection.close()
         self._host.closed(connection)
 
     def empty_idle(self) -> None:
-        """Dismiss every connection that waits for a request of which nothing has arrived; from now on, at once.
+        """Dismiss those that have been served and wait for a next request, now and from now on.
 
-        New connections are still welcome.
+        New connections are still welcome, but must be quick.
         """
         with self._lock:
-            self._emptied, self._empties_idle = True, True
+            self._emptied = True
+            self._new.shorten(HASTE_S)
+            self._idle.shorten(0)
         self._rouse()
 
-    def _sit(self, connection: Connection, bench: _Bench, *, unless_emptied: bool = False) -> bool:
-        """Seat a connection, or close it if the lobby is closed; False if it was not seated since idle ones are not."""
+    def _sit(self, connection: Connection, bench: _Bench) -> None:
+        """Seat a connection, or close it if the lobby is closed."""
         with self._lock:
-            if unless_emptied and self._emptied and self._open:
-                return False
             is_open = self._open
             if is_open:
                 self._place(connection, bench)
-                self._arm(connection.fd)
+                self._arm(connection)
                 rouse = connection.deadline_s < self._wakes_at_s
         if not is_open:
             self.let_go(connection)
         elif rouse:
             self._rouse()
-        return True
 
     def _place(self, connection: Connection, bench: _Bench) -> None:
         connection.deadline_s = self._clock.now_s() + bench.patience_s
         bench.waiting[connection] = None
         self._where[connection.fd] = (connection, bench)
 
-    def _arm(self, fd: int) -> None:
-        if fd in self._known:
-            self._epoll.modify(fd, _MASK)
+    def _arm(self, connection: Connection) -> None:
+        if connection.registered:
+            self._epoll.modify(connection.fd, _MASK)
         else:
-            self._epoll.register(fd, _MASK)
-            self._known.add(fd)
+            self._epoll.register(connection.fd, _MASK)
+            connection.registered = True
 
     def _stand_up(self, connection: Connection) -> None:
-        seat = self._where.pop(connection.fd, None)
-        if seat is not None:
-            del seat[1].waiting[connection]
+        connection_there, bench = self._where.get(connection.fd, (None, None))
+        if connection_there is connection and bench is not None:
+            del self._where[connection.fd]
+            del bench.waiting[connection]
 
     def _rouse(self) -> None:
         with contextlib.suppress(OSError):
@@ -211,11 +220,17 @@ class Lobby:
                 with self._lock:
                     seat = self._where.get(fd)
                 if seat is not None:
-                    self._look_at(*seat)
-            if self._empties_idle:
-                self._empties_idle = False
-                self._dismiss_idle()
-            self._end_patience()
+                    self._attend(self._look_at, *seat)
+            for connection, bench in self._overdue():
+                self._attend(self._lose_patience, connection, bench)
+
+    def _attend(self, act: Callable[[Connection, _Bench], None], connection: Connection, bench: _Bench) -> None:
+        """Do something for one connection; whatever goes wrong with it, the others are looked after."""
+        try:
+            act(connection, bench)
+        except BaseException as error:  # noqa: BLE001 - the thread of all connections outlives each
+            self._host.on_error(error)
+            self.let_go(connection)
 
     def _patience_s(self) -> float | None:
         """How long nothing ends by itself; None if nothing does."""
@@ -225,7 +240,7 @@ class Lobby:
         return max(min(ends) - self._clock.now_s(), 0) if ends else None
 
     def _benches(self) -> tuple[_Bench, ...]:
-        return self._idle, self._reading, self._leaving, self._turned_away
+        return self._new, self._idle, self._reading, self._leaving, self._turned_away
 
     def _look_at(self, connection: Connection, bench: _Bench) -> None:
         """Something has arrived, or the client has left."""
@@ -266,31 +281,31 @@ class Lobby:
 
     def _go_on_waiting(self, connection: Connection) -> None:
         with self._lock:
-            self._arm(connection.fd)
+            self._arm(connection)
 
-    def _dismiss_idle(self) -> None:
-        with self._lock:
-            idle = list(self._idle.waiting)
-        for connection in idle:
-            if connection.pull():
-                self._read(connection, self._idle)
-            elif connection.gone:
-                self.let_go(connection)
-            else:
-                self._leave_seat(connection)
-                connection.write_last()
-                self.dismiss(connection)
+    def _lose_patience(self, connection: Connection, bench: _Bench) -> None:
+        if bench is self._reading:
+            self._refuse(connection, _LATE)
+        elif self._emptied and (bench is self._idle or bench is self._new):
+            self._part(connection, bench)
+        else:
+            self.let_go(connection)
 
-    def _end_patience(self) -> None:
+    def _part(self, connection: Connection, bench: _Bench) -> None:
+        """End a connection that waits for a request, unless one has arrived at the last moment."""
+        if connection.pull():
+            self._read(connection, bench)
+        elif connection.gone:
+            self.let_go(connection)
+        else:
+            self._leave_seat(connection)
+            connection.write_last()
+            self.dismiss(connection)
+
+    def _overdue(self) -> list[tuple[Connection, _Bench]]:
         now_s = self._clock.now_s()
         with self._lock:
-            overdue = [(bench, bench.overdue(now_s)) for bench in self._benches()]
-        for bench, connections in overdue:
-            for connection in connections:
-                if bench is self._reading:
-                    self._refuse(connection, _LATE)
-                else:
-                    self.let_go(connection)
+            return [(connection, bench) for bench in self._benches() for connection in bench.overdue(now_s)]
 
 
 _LATE = HttpRefusal(408, "request_timeout", "The request head did not arrive in time.")

@@ -102,7 +102,7 @@ class FrontServer(ThreadingHTTPServer):
         """Bind and listen; OSError if the address is taken. Connections are accepted after `start`."""
         self.limits = limits
         self.clock = clock
-        self.on_error = on_error
+        self._on_error = on_error
         self.phase = Phase.SERVING
         self.turned_away = 0
         self.places = Places(limits.places)
@@ -226,6 +226,10 @@ class FrontServer(ThreadingHTTPServer):
             self._connections.discard(connection)
             if not self._connections:
                 self._changed.notify_all()
+
+    def on_error(self, error: BaseException) -> None:
+        """Report what ended an exchange, a head or a connection."""
+        self._on_error(error)
 
     def refusal(self, refusal: HttpRefusal, *, with_body: bool = True) -> bytes:
         """The front's own answer, whole; it also announces the close."""
