@@ -49,6 +49,10 @@ class Host(Protocol):
         ...
 
 
+_WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
+"""Methods whose requests may go without a framing header; behind any other, a body that nobody framed may follow."""
+
+
 class _Stage(Enum):
     """How far the answer of an exchange has come."""
 
@@ -91,7 +95,7 @@ class Exchange:
         self.cancel = connection.watch
         self._host = host
         self._connection = connection
-        self._body = b"" if isinstance(head.body, NoBody) else None
+        self._body = b"" if isinstance(head.body, NoBody) and head.method in _WITHOUT_BODY else None
         self._body_bytes = 0
         self._party: str | None = None
         self._stage = _UNANSWERED
