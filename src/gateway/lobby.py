@@ -149,9 +149,9 @@ class Lobby:
         self._sit(connection, self._turned_away)
         with self._lock:
             waiting = self._turned_away.waiting
-            oldest = next(iter(waiting)) if len(waiting) > _MOST_TURNED_AWAY else None
-        if oldest is not None:
-            oldest.shut(socket.SHUT_RDWR)
+            oldest = list(itertools.islice(waiting, max(len(waiting) - _MOST_TURNED_AWAY, 0)))
+        for one in oldest:
+            one.shut(socket.SHUT_RDWR)
 
     def let_go(self, connection: Connection) -> None:
         """Close a connection; its owner calls this."""

@@ -32,7 +32,7 @@ from gateway.exchange import Exchange, Phase
 from gateway.http_head import HeadLimits, HttpRefusal, RequestHead
 from gateway.lobby import Lobby
 from gateway.places import PlaceLimits, Places
-from gateway.workers import Workers
+from gateway.workers import IDLE_S, Workers
 from llmkit.room import Room
 
 _CUT_GRACE_S = 2.0  # for the last event of an exchange that is cut, and for the connections to end
@@ -118,8 +118,8 @@ class FrontServer(ThreadingHTTPServer):
         self._changed = threading.Condition(self._lock)
         self._connections: set[Connection] = set()
         self._busy: set[Connection] = set()
-        self._workers = Workers(limits.max_threads, "worker", on_error)
-        self._attendants = Workers(_ATTENDANTS, "attendant", on_error)
+        self._workers = Workers(limits.max_threads, "worker", on_error, idle_s=IDLE_S)
+        self._attendants = Workers(_ATTENDANTS, "attendant", on_error, idle_s=IDLE_S)
         self._acceptor: threading.Thread | None = None
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         super().__init__(address, socketserver.BaseRequestHandler)
@@ -190,7 +190,6 @@ class FrontServer(ThreadingHTTPServer):
             self._wait_until(self._is_quiet, self.clock.now_s() + _CUT_GRACE_S, stop_now)
         left = self.in_flight
         self._stop_accepting()
-        self._lobby.empty_idle()
         self._wait_until(self._is_deserted, self.clock.now_s() + _CUT_GRACE_S, stop_now)
         self.close()
         return left

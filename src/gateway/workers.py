@@ -30,11 +30,10 @@ class Workers:
 
     name      of the threads, with a number
     on_error  told of what a job raised; the thread goes on
+    idle_s    how long a thread waits for a next job before it ends
     """
 
-    def __init__(
-        self, most: int, name: str, on_error: Callable[[BaseException], None], *, idle_s: float = IDLE_S
-    ) -> None:
+    def __init__(self, most: int, name: str, on_error: Callable[[BaseException], None], *, idle_s: float) -> None:
         self._most = most
         self._name = name
         self._on_error = on_error

@@ -6,9 +6,12 @@ import unittest
 from typing import Any
 from unittest import mock
 
+from gateway.clock import RealClock
+from gateway.connection import Connection
 from gateway.errors import ClientGone, Draining
 from gateway.exchange import Exchange
-from gateway.http_head import HttpRefusal
+from gateway.http_head import HeadLimits, HttpRefusal, RequestHead
+from gateway.lobby import Lobby
 from gateway.places import PlaceLimits
 from gateway.server import FrontLimits, FrontServer
 from tests.socket.test_server import GET, PATIENCE_S, TEXT, Client, FrontCase, echo, post
@@ -21,7 +24,8 @@ class ParkedTest(FrontCase):
 
     def test_connections_that_say_nothing_cost_no_thread(self) -> None:
         """New ones, and those that wait for their next request."""
-        server = self.serve(echo)
+        with mock.patch("gateway.server.IDLE_S", 0.01):
+            server = self.serve(echo)
         for _ in range(50):
             self.connect(server)
         self.parked(server, 50)
@@ -31,7 +35,7 @@ class ParkedTest(FrontCase):
             client.send(GET)
             client.answer()
         self.parked(server, 70)
-        self.assertLess(server.threads, 20)
+        self.until(lambda: server.threads == 0)
         self.assertEqual((server.connections, server.in_flight), (70, 0))
 
     def test_heads_that_drip_cost_no_thread(self) -> None:
@@ -92,15 +96,15 @@ class ParkedTest(FrontCase):
 
     def test_what_a_dismissed_client_still_sends_is_thrown_away_up_to_a_bound(self) -> None:
         """It gets its answer; one that never stops sending is cut."""
-        server = self.serve(echo, FrontLimits(max_body_bytes=1000))
-        with mock.patch("gateway.connection._DISCARD_BYTES", 1_000_000):
+        with mock.patch("gateway.connection._DISCARD_BYTES", 1_000_000), mock.patch("gateway.lobby.LEAVE_S", 1000):
+            server = self.serve(echo, FrontLimits(max_body_bytes=1000))
             client = self.connect(server)
             client.send(b"POST / HTTP/1.1\r\nHost: gw\r\nContent-Length: 900000000\r\n\r\n")
             self.assert_refused(client.answer(), 413, "request_too_large")
             with self.assertRaises((BrokenPipeError, ConnectionResetError)):
-                for _ in range(1000):
+                for _ in range(100):
                     client.send(b"x" * 1_000_000)
-        self.until(lambda: server.connections == 0)
+            self.until(lambda: server.connections == 0)
 
     def test_one_connection_that_breaks_the_lobby_is_closed_and_the_others_are_served(self) -> None:
         """Whatever is raised for one is reported."""
@@ -194,6 +198,64 @@ class DrainedLobbyTest(FrontCase):
         clients[1].send(GET[:5])
         self.assertEqual(server.drain(threading.Event()), 0)
         self.assertEqual(server.connections, 0)
+
+
+class SilentHost:
+    """A host that notes what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def hand_on(self, connection: Connection, head: RequestHead) -> None:
+        self.told.append(head.path)
+
+    def refuse(self, connection: Connection, refusal: HttpRefusal) -> None:
+        self.told.append(refusal.code)
+
+    def closed(self, connection: Connection) -> None:
+        self.told.append("closed")
+
+    def on_error(self, error: BaseException) -> None:
+        raise error
+
+
+class MomentTest(unittest.TestCase):
+    """Single moments of a lobby whose thread does not run."""
+
+    def setUp(self) -> None:
+        self.host = SilentHost()
+        self.lobby = Lobby(self.host, HeadLimits(), RealClock(), idle_timeout_s=75, header_timeout_s=10)
+        self.addCleanup(self.lobby.close)
+
+    def connection(self) -> tuple[Connection, socket.socket]:
+        ours, theirs = socket.socketpair()
+        self.addCleanup(theirs.close)
+        self.addCleanup(ours.close)
+        return Connection(ours, 1), theirs
+
+    def test_a_request_that_arrives_as_its_connection_is_ended_is_handed_on(self) -> None:
+        """The lobby looks once more before it says that nothing more comes."""
+        for bench, sit in ((self.lobby._idle, self.lobby.park), (self.lobby._new, self.lobby.welcome)):
+            connection, client = self.connection()
+            sit(connection)
+            self.lobby.empty_idle()
+            client.sendall(GET)
+            self.lobby._lose_patience(connection, bench)
+            self.assertEqual(self.host.told.pop(), "/hello")
+
+    def test_closing_twice_never_touches_who_has_the_descriptor_now(self) -> None:
+        """Numbers of descriptors are given again at once."""
+        first, _ = self.connection()
+        self.lobby.park(first)
+        self.lobby.let_go(first)
+        second, client = self.connection()
+        self.assertEqual(second.fd, first.fd)
+        self.lobby.park(second)
+        self.lobby.let_go(first)
+        self.assertEqual(self.lobby.parked, 1)
+        client.sendall(GET)
+        self.lobby._look_at(second, self.lobby._idle)
+        self.assertEqual(self.host.told, ["closed", "closed", "/hello"])
 
 
 class PlaceTest(FrontCase):

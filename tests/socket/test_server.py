@@ -722,6 +722,7 @@ class LimitTest(FrontCase):
                 return answer.body
         raise AssertionError("no place became free")
 
+    @mock.patch("gateway.lobby.LEAVE_S", 1000)
     def test_connections_turned_away_do_not_pile_up(self) -> None:
         """At most 64 are kept open for a moment."""
         server = self.serve(echo, FrontLimits(max_connections=1))
