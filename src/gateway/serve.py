@@ -10,8 +10,8 @@ import resource
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,6 +37,7 @@ from tracekit.sinks import JsonlSink, MemorySink
 from tracekit.trace import Tracer
 
 DEFAULT_CONFIG = "gateway.toml"
+_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 _LOOK = Timeouts(connect_s=2, ttft_s=5, idle_s=5, total_s=10)
 """For asking a demo's upstream what it serves: nobody waits longer for a start."""
 
@@ -105,6 +106,7 @@ class Process:
     def run(self) -> int:
         """Serve until a signal ends it. Raises sqlite_store.StoreRefused, StoreUnavailable, OSError at the start."""
         with ExitStack() as stack:
+            stack.enter_context(held_back(_SIGNALS))
             books = open_books(self._data_dir, self._config, clock=self._clock, on_error=self._log.error)
             stack.callback(books.close)
             if books.orphans:
@@ -126,7 +128,7 @@ class Process:
             )
             server = self._listen(api)
             stack.callback(server.close)
-            self._catch_signals()
+            threading.Thread(target=self._hear_signals, name="signals", daemon=True).start()
             delete_demo_keys(books)
             server.start()
             host, port = server.server_address[:2]
@@ -265,9 +267,9 @@ class Process:
             reasons.append("store not writable")
         return Health(not reasons, tuple(reasons), details)
 
-    def _catch_signals(self) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, lambda caught, _frame: self._signals.put(caught))
+    def _hear_signals(self) -> None:
+        while True:
+            self._signals.put(signal.sigwait(_SIGNALS))
 
     def _greet(self, books: Books, host: str, port: int) -> None:
         url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
@@ -278,6 +280,20 @@ class Process:
         for line in lines:
             self._announce(line)
         sys.stdout.flush()
+
+
+@contextmanager
+def held_back(signals: Iterable[signal.Signals]) -> Iterator[None]:
+    """Keep signals pending, for this thread and those that it starts from now on, until somebody asks for them.
+
+    A handler in Python runs when the main thread comes back to the interpreter; a signal that arrives just before that
+    thread goes to sleep on a lock would be heard only with the next one.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def delete_demo_keys(books: Books) -> None:
