@@ -23,6 +23,8 @@ RETRY_AFTER_S = 1
 TOO_MANY_CONNECTIONS = HttpRefusal(503, "overloaded", "Too many connections are open.")
 TOO_MANY_REQUESTS = HttpRefusal(503, "overloaded", "Too many requests are in flight.")
 
+TOO_MUCH_IN_FLIGHT = HttpRefusal(503, "overloaded", "The bodies of the requests in flight take too much memory.")
+
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}
 _WITHOUT_BODY = frozenset({204, 304})

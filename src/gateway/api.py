@@ -284,7 +284,7 @@ def _body_of(exchange: Exchange) -> bytes:
         return exchange.read_body()
     except HttpRefusal as refusal:
         if refusal.code == Overloaded.code:
-            raise Overloaded("The bodies of the requests in flight take too much memory.") from refusal
+            raise Overloaded(refusal.message) from refusal
         raise InvalidRequest(refusal.message, status=refusal.status, code=refusal.code) from refusal
 
 

@@ -8,13 +8,13 @@ import contextlib
 from enum import Enum, IntEnum
 from typing import Protocol
 
-from gateway.answers import CLOSE, LAST_CHUNK, TOO_MANY_REQUESTS, Headers, answer_head, chunk, has_body, refusal_for
+from gateway.answers import CLOSE, LAST_CHUNK, TOO_MUCH_IN_FLIGHT, Headers, answer_head, chunk, has_body, refusal_for
 from gateway.clock import Clock
 from gateway.connection import Connection
 from gateway.errors import ClientGone
 from gateway.http_head import HttpRefusal, NoBody, RequestHead
 from gateway.places import Places
-from llmkit.room import Room
+from llmkit.room import Claim
 
 
 class Phase(IntEnum):
@@ -27,21 +27,20 @@ class Phase(IntEnum):
 
 
 class Host(Protocol):
-    """The server, as an exchange needs it.
-
-    places  who may be worked on
-    room    for the bytes of request bodies
-    """
+    """The server, as an exchange needs it; `places` says who may be worked on."""
 
     clock: Clock
     places: Places
-    room: Room
     max_body_bytes: int
     body_timeout_s: float
 
     @property
     def phase(self) -> Phase:
         """Where the server is in its life."""
+        ...
+
+    def claim(self, party: str | None) -> Claim:
+        """A claim on the memory that request bodies may take; None is one that has no name yet."""
         ...
 
     def refusal(self, refusal: HttpRefusal, *, with_body: bool = True) -> bytes:
@@ -80,6 +79,7 @@ class Exchange:
         "_body",
         "_body_bytes",
         "_chunked",
+        "_claim",
         "_connection",
         "_held",
         "_host",
@@ -97,6 +97,7 @@ class Exchange:
         self._connection = connection
         self._body = b"" if isinstance(head.body, NoBody) and head.method in _WITHOUT_BODY else None
         self._body_bytes = 0
+        self._claim: Claim | None = None
         self._party: str | None = None
         self._stage = _UNANSWERED
         self._chunked = head.version == (1, 1)
@@ -157,15 +158,16 @@ class Exchange:
 
     def release(self) -> None:
         """For the server, once the exchange has ended: give back what it took."""
-        if self._body_bytes:
-            self._host.room.give(self._body_bytes, self._party or "")
+        if self._claim is not None:
+            self._claim.close()
         if self._party is not None:
             self._host.places.leave(self._party)
 
     def _keep_bytes(self, count: int) -> None:
-        if not self._host.room.take(count, self._party or ""):
-            raise TOO_MANY_REQUESTS
         self._body_bytes += count
+        self._claim = self._claim or self._host.claim(self._party)
+        if not self._claim.covers(self._body_bytes):
+            raise TOO_MUCH_IN_FLIGHT
 
     # --- the answer ---------------------------------------------------------------------------------------------
 

@@ -33,7 +33,7 @@ from gateway.http_head import HeadLimits, HttpRefusal, RequestHead
 from gateway.lobby import Lobby
 from gateway.places import PlaceLimits, Places
 from gateway.workers import IDLE_S, Workers
-from llmkit.room import Room
+from llmkit.room import STEP_BYTES, Claim, Room
 
 _CUT_GRACE_S = 2.0  # for the last event of an exchange that is cut, and for the connections to end
 _LOOK_S = 0.05  # how often a drain looks whether it should hurry
@@ -64,6 +64,11 @@ class FrontLimits:
     head: HeadLimits = field(default_factory=HeadLimits)
 
     @property
+    def room_of_one(self) -> int:
+        """What the largest body takes: room is taken in steps."""
+        return self.max_body_bytes + STEP_BYTES
+
+    @property
     def max_threads(self) -> int:
         """Threads that serve requests, at most."""
         return self.places.places + self.places.queue + _UNPLACED
@@ -80,7 +85,7 @@ class FrontServer(ThreadingHTTPServer):
     stamp     headers of each answer that the front makes by itself: a request id
 
     `_lock` guards `_busy`, `_connections` and `turned_away`; it is held for no call of a caller's function and for no
-    I/O. `phase` only grows.
+    I/O. `_shares` and `phase` only grow, in single steps.
     """
 
     request_queue_size = 512
@@ -108,8 +113,8 @@ class FrontServer(ThreadingHTTPServer):
         self.places = Places(limits.places)
         self.max_body_bytes = limits.max_body_bytes
         self.body_timeout_s = limits.body_timeout_s
-        one, most = limits.max_body_bytes, limits.max_bytes_in_flight
-        self.room = Room(max(most, one), max(most // 2, one))
+        self.room = Room(max(limits.max_bytes_in_flight, limits.room_of_one))
+        self._shares: dict[str | None, Room] = {}
         self._handle = handle
         self._exempt = exempt
         self._stamp = stamp
@@ -229,6 +234,14 @@ class FrontServer(ThreadingHTTPServer):
     def on_error(self, error: BaseException) -> None:
         """Report what ended an exchange, a head or a connection."""
         self._on_error(error)
+
+    def claim(self, party: str | None) -> Claim:
+        """A claim on the memory for bodies, within the share of its party."""
+        share = self._shares.get(party)
+        if share is None:
+            most = max(self.limits.max_bytes_in_flight // 2, self.limits.room_of_one)
+            share = self._shares.setdefault(party, Room(most, within=self.room))
+        return Claim(share)
 
     def refusal(self, refusal: HttpRefusal, *, with_body: bool = True) -> bytes:
         """The front's own answer, whole; it also announces the close."""

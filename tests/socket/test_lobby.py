@@ -14,7 +14,11 @@ from gateway.http_head import HeadLimits, HttpRefusal, RequestHead
 from gateway.lobby import Lobby
 from gateway.places import PlaceLimits
 from gateway.server import FrontLimits, FrontServer
+from llmkit.room import FREE_BYTES, STEP_BYTES
 from tests.socket.test_server import GET, PATIENCE_S, TEXT, Client, FrontCase, echo, post
+
+LARGE = FREE_BYTES + STEP_BYTES
+"""A body that takes one step of room."""
 
 
 class ParkedTest(FrontCase):
@@ -387,52 +391,60 @@ class RoomTest(FrontCase):
         return post(b"x" * count).replace(b"/hello", path)
 
     def test_a_body_without_room_is_refused_and_the_room_comes_back(self) -> None:
-        """One party may have half; what another needs is there for it."""
-        server, go_on, read = self.serve_bodies(max_body_bytes=1000, max_bytes_in_flight=4000)
+        """One party may have half; what another needs is there for it, and small bodies always fit."""
+        server, go_on, read = self.serve_bodies(max_body_bytes=LARGE, max_bytes_in_flight=4 * STEP_BYTES)
         clients = []
-        for path, count in ((b"/a", 1000), (b"/a", 900), (b"/b", 1000), (b"/b", 900)):
+        for path, count in ((b"/a", LARGE), (b"/a", LARGE), (b"/a", 60_000), (b"/b", LARGE), (b"/b", LARGE)):
             clients.append(self.connect(server))
             clients[-1].send(self.body(path, count))
             self.assertTrue(read.acquire(timeout=PATIENCE_S))
-        for path, count in ((b"/a", 200), (b"/c", 300)):
-            refused = self.connect(server)
-            refused.send(self.body(path, count))
-            self.assert_refused(refused.answer(), 503, "overloaded")
+            if path == b"/a" and server.room.taken == 2 * STEP_BYTES:
+                refused = self.connect(server)
+                refused.send(self.body(path, LARGE))
+                self.assert_refused(refused.answer(), 503, "overloaded")
+        refused = self.connect(server)
+        refused.send(self.body(b"/c", LARGE))
+        answer = refused.answer()
+        self.assert_refused(answer, 503, "overloaded")
+        self.assertEqual(answer.headers["retry-after"], "1")
         go_on.set()
-        self.assertEqual([client.answer().status for client in clients], [200] * 4)
-        self.until(lambda: server.room.taken_bytes == 0)
+        self.assertEqual([client.answer().status for client in clients], [200] * 5)
+        self.until(lambda: server.room.taken == 0)
 
     def test_only_what_has_arrived_takes_room(self) -> None:
         """A body that was announced and does not come is nobody's loss."""
-        server, go_on, read = self.serve_bodies(max_body_bytes=1000, max_bytes_in_flight=1000)
+        server, go_on, read = self.serve_bodies(max_body_bytes=LARGE, max_bytes_in_flight=LARGE)
         dripping = self.connect(server)
-        dripping.send(self.body(b"/a", 1000)[:-990])
-        self.until(lambda: server.room.taken_bytes > 0)
+        dripping.send(self.body(b"/a", LARGE)[: 100 - LARGE])
+        self.until(lambda: server.in_flight == 1)
         other = self.connect(server)
-        other.send(self.body(b"/b", 500))
+        other.send(self.body(b"/b", LARGE))
         self.assertTrue(read.acquire(timeout=PATIENCE_S))
         go_on.set()
         self.assertEqual(other.answer().status, 200)
 
     def test_one_whole_body_always_fits(self) -> None:
         """However small the room was made."""
-        server, go_on, _ = self.serve_bodies(max_body_bytes=1000, max_bytes_in_flight=10)
+        server, go_on, _ = self.serve_bodies(max_body_bytes=LARGE + 1, max_bytes_in_flight=10)
         go_on.set()
         client = self.connect(server)
         for _ in range(2):
-            client.send(self.body(b"/a", 1000))
+            client.send(self.body(b"/a", LARGE + 1))
             self.assertEqual(client.answer().status, 200)
 
     def test_a_cut_body_gives_its_room_back(self) -> None:
         """Sized or chunked."""
         server, _, _ = self.serve_bodies()
-        for raw in (post(b"x" * 500)[:-1], post(b"")[:-2] + b"Transfer-Encoding: chunked\r\n\r\nff\r\nabc"):
+        for head, part in (
+            (b"Content-Length: %d" % LARGE, b"x" * (LARGE - 1)),
+            (b"Transfer-Encoding: chunked", b"fffff\r\n" + b"x" * LARGE),
+        ):
             client = self.connect(server)
-            client.send(raw.replace(b"Content-Length: 0\r\n", b""))
-            self.until(lambda: server.room.taken_bytes > 0)
+            client.send(b"POST / HTTP/1.1\r\nHost: gw\r\n" + head + b"\r\n\r\n" + part)
+            self.until(lambda: server.room.taken == STEP_BYTES)
             client.close()
             self.assertIsInstance(self.next_error(), ClientGone | Draining)
-            self.until(lambda: server.room.taken_bytes == 0)
+            self.until(lambda: server.room.taken == 0)
 
 
 class DescriptorTest(FrontCase):
