@@ -17,6 +17,9 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 LAST_CHUNK = b"0\r\n\r\n"
 CLOSE = "connection: close\r\n"
 
+NO_STORE = ("cache-control", "no-store")
+"""On every answer that says no more about caching: a shared cache in front must not give it to another tenant."""
+
 RETRY_AFTER_S = 1
 """What a client is told when there is no place for it: places change hands within a second or two."""
 
@@ -61,7 +64,7 @@ def refusal_answer(refusal: HttpRefusal, stamp: Headers, *, with_body: bool = Tr
     kind = "invalid_request_error" if refusal.status < 500 else "server_error"
     error = {"message": refusal.message, "type": kind, "param": None, "code": refusal.code}
     body = json.dumps({"error": error}).encode()
-    headers = [("content-type", "application/json"), *stamp]
+    headers = [("content-type", "application/json"), NO_STORE, *stamp]
     if refusal.status == 503:
         headers.append(("retry-after", str(RETRY_AFTER_S)))
     head = answer_head(refusal.status, headers, f"content-length: {len(body)}\r\n{CLOSE}")

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 from urllib.parse import unquote
 
+from gateway.answers import NO_STORE
 from gateway.clock import Clock
 from gateway.commands import CommandError, Commands
 from gateway.context import Facts, Principal
@@ -56,7 +57,7 @@ SILENCE_S = 15.0
 LONG_WAIT_S = 120
 """Client libraries sleep through any Retry-After; beyond this they are told not to retry."""
 
-_JSON = ("content-type", "application/json")
+_JSON = (("content-type", "application/json"), NO_STORE)
 _STREAM = (
     ("content-type", "text/event-stream; charset=utf-8"),
     ("cache-control", "no-cache"),
@@ -187,7 +188,7 @@ class Api:
         if answer.cut:
             exchange.abort()
         elif answer.body is not None:
-            exchange.respond(200, [_JSON, *fact_headers(facts, self._clock.now_s())], answer.body)
+            exchange.respond(200, [*_JSON, *fact_headers(facts, self._clock.now_s())], answer.body)
 
     # --- operators ----------------------------------------------------------------------------------------------
 
@@ -289,7 +290,7 @@ def _body_of(exchange: Exchange) -> bytes:
 
 
 def _error_headers(error: GatewayError) -> Headers:
-    headers = [_JSON]
+    headers = [*_JSON]
     if error.status == 401:
         headers.append(("www-authenticate", "Bearer"))
     if isinstance(error, MethodNotAllowed):
@@ -327,7 +328,7 @@ def _allow(head: RequestHead, *methods: str) -> None:
 
 
 def _respond_json(exchange: Exchange, status: int, value: Any, facts: Facts) -> None:
-    exchange.respond(status, [_JSON, request_id(facts)], json.dumps(value, separators=(",", ":")).encode())
+    exchange.respond(status, [*_JSON, request_id(facts)], json.dumps(value, separators=(",", ":")).encode())
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from gateway.answers import CLOSE, LAST_CHUNK, TOO_MUCH_IN_FLIGHT, Headers, answ
 from gateway.clock import Clock
 from gateway.connection import Connection
 from gateway.errors import ClientGone
-from gateway.http_head import HttpRefusal, NoBody, RequestHead
+from gateway.http_head import HttpRefusal, NoBody, RequestHead, Sized
 from gateway.places import Places
 from llmkit.room import Claim
 
@@ -48,8 +48,10 @@ class Host(Protocol):
         ...
 
 
-_WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
+_UNFRAMED = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
 """Methods whose requests may go without a framing header; behind any other, a body that nobody framed may follow."""
+
+_EMPTY = Sized(0)
 
 
 class _Stage(Enum):
@@ -95,7 +97,7 @@ class Exchange:
         self.cancel = connection.watch
         self._host = host
         self._connection = connection
-        self._body = b"" if isinstance(head.body, NoBody) and head.method in _WITHOUT_BODY else None
+        self._body = b"" if _has_no_body(head) else None
         self._body_bytes = 0
         self._claim: Claim | None = None
         self._party: str | None = None
@@ -254,3 +256,8 @@ class Exchange:
     def _expect_stage(self, *stages: _Stage) -> None:
         if self._stage not in stages:
             raise RuntimeError(f"not possible for an answer that is {self._stage.name.lower()}")
+
+
+def _has_no_body(head: RequestHead) -> bool:
+    """Whether what follows this head is the next request, without a doubt."""
+    return head.body == _EMPTY or (isinstance(head.body, NoBody) and head.method in _UNFRAMED)

@@ -111,8 +111,7 @@ class Process:
             stack.callback(books.close)
             if books.orphans:
                 self._log.event("holds_of_a_dead_process", holds=books.orphans, on_crash=self._config.store.on_crash)
-            for warning in self._config.warnings:
-                self._log.event("config_warning", detail=warning)
+            self._warn(self._config)
             tracer = self._tracer(stack)
             gateway = self._build(self._config, books, tracer)
             janitor = Janitor(books, self._config, self._log)
@@ -190,12 +189,17 @@ class Process:
             self._log.error(error)
             self._log.event("reload_refused", faults=[type(error).__name__])
         else:
+            self._warn(config)
             for name in ("server", "store", "cache"):
                 if getattr(config, name) != getattr(fresh, name):
                     self._log.event("config_warning", detail=f"[{name}] changed: it is only read at the start")
             gateway.succeed(api.gateway)
             api.gateway, self._config = gateway, fresh
             self._log.event("reloaded")
+
+    def _warn(self, config: Config) -> None:
+        for warning in config.warnings:
+            self._log.event("config_warning", detail=warning)
 
     def _build(self, config: Config, books: Books, tracer: Tracer) -> Gateway:
         return build_gateway(
