@@ -137,6 +137,14 @@ class ParkedTest(FrontCase):
         self.assertEqual((answer.status, answer.headers["connection"]), (411, "close"))
         self.assertEqual((client.rest(), paths), (b"", ["/first"]))
 
+    def test_a_post_of_nothing_keeps_its_connection(self) -> None:
+        """Nothing can stand between it and the next request, whether its body was read or not."""
+        client = self.connect(self.serve(lambda exchange: exchange.respond(404, TEXT, b"")))
+        for _ in range(2):
+            client.send(post(b""))
+            answer = client.answer()
+            self.assertNotIn("connection", answer.headers)
+
     def test_a_client_that_leaves_while_it_is_parked_frees_its_connection(self) -> None:
         """Idle, or with half a head."""
         server = self.serve(echo)
