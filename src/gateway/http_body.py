@@ -14,8 +14,8 @@ _SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,8})(?:;[\t\x20-\x7e\x80-\xff]*+)?\r\n"
 _SIZE_LINE_BYTES = 256
 _TRAILER_BYTES = 8192
 MAX_CHUNKS = 100_000
-"""In one body, the empty last one included. Each costs 3 us and up to 260 bytes beside its content: a large body in chunks of one byte would keep a
-core busy for a minute. A body that is written value by value, as JSON encoders do, has one chunk per value."""
+"""In one body, the empty last one included. Each costs 3 us and up to 260 bytes beside its content: a large body in
+chunks of one byte would keep a core busy for a minute. Encoders that write value by value make one chunk per value."""
 
 
 class ChunkedReader:

@@ -5,8 +5,8 @@ credentials. Rules:
 
 - What two readers could understand differently is refused, never repaired: bare CR or LF, NUL and other control
   characters, folded lines, whitespace before a colon, a repeated header that has one value, two framings.
-- A head is served whole or not at all. A stray control character, a malformed first line, and more bytes than the limits
-  allow are refused before its end has come.
+- A head is served whole or not at all. A stray control character, a malformed first line, and more bytes than the
+  limits allow are refused before its end has come.
 - Stricter than RFC 9112 on purpose: no absolute-form or `*` target, no CONNECT, no empty line before the request line,
   methods in upper case, no header whose name differs from a framing or credential header only by an underscore, and no
   trailer that would be one of them.
@@ -117,7 +117,7 @@ class RequestHead(NamedTuple):
 
     def get_all(self, name: str) -> tuple[str, ...]:
         """Every value of a header, by its lower-case name, in the order sent."""
-        return tuple(value for key, value in self.headers if key == name)
+        return tuple(value for key, value in self.headers if key == name) if name in self.first_values else ()
 
 
 def find_head_end(buffer: bytes | bytearray, limits: HeadLimits, start: int = 0) -> int | None:
