@@ -39,9 +39,11 @@ from tests.support.front import (
 from tests.support.process import WAIT_S, GatewayProcess
 from tests.support.scripted_upstream import Peer, Request
 
-PROVIDER_KEY = "sk-provider-7hQ2mZ9xKc4vT1bN8sLw3pRd6fGj0aYe5uXo"
+PROVIDER_KEY = "7hQ2mZ9xKc4vT1bN8sLw/3pRd6fGj0aYe5uXoZt="
 ADMIN_SECRET = "admin-Jw8rVn3eYtB6kMz1QxS5uHc9dLg2pFa7oTi4RyEb0CfX"
-PASTED_KEY = "sk-pasted-Uq5nWd2gKb8xRj4vLz7mTc1yHs9fPe3aGo6iDuVt"
+TYPED_KEY = "sk-typed-Ht6yPz2mVk9wRb4xNq7cLs1dJf8gTe3aUo5iXvCr"
+PASTED_WORD = "Uq5nWd2gKb8xRj4vLz7mTc1yHs9fPe3aGo6iDuVt"
+PASTED_KEY = f"sk-pasted-{PASTED_WORD}"
 UNKNOWN_KEY = "sk-gw-unknownkey01-Zp4kWm7vQs1xNc8bTj3gRd6hLf9yGa2eUo5iCtVwXrE"
 PROMPT, ANSWER, CACHED = "PROMPTCANARY-5f0c", "ANSWERCANARY-91be", "CACHEDCANARY-27da"
 ARGUMENT, TYPED = "ARGUMENTCANARY-c3a8", "TYPEDCANARY-b64e"
@@ -105,6 +107,12 @@ def _echoing(status: str) -> Answering:
     return reply
 
 
+def _escaping(peer: Peer, request: Request) -> None:
+    """Quotes the credential as some encoders write it, where a long message is cut."""
+    said = json.dumps({"error": {"message": "x" * 485 + PROVIDER_KEY}}).replace("/", "\\/")
+    whole(said.encode(), status="400 Bad")(peer, request)
+
+
 def _junk(peer: Peer, request: Request) -> None:
     whole(f"<html>{_quote(request)}".encode())(peer, request)
 
@@ -145,6 +153,7 @@ _OK = whole(
 UPSTREAMS: dict[str, Answering] = {
     "ok": lambda peer, request: (stream(*words(ANSWER)) if b'"stream":true' in request.body else _OK)(peer, request),
     "cached": whole(completion(CACHED)),
+    "escaping": _escaping,
     "junk": _junk,
     "zipped": _zipped,
     "cut": _cut,
@@ -172,6 +181,7 @@ def config(url: str) -> str:
     text = "[server]\nannounce_s = 0\ndrain_s = 5\nmax_body_bytes = 100_000\n[retry]\nmax_retries = 0\n"
     for provider, more in ("up", ""), ("impatient", "ttft_timeout_s = 0.2\n"):
         text += f'[[providers]]\nname = "{provider}"\nbase_url = "{url}"\napi_key_env = "UP_KEY"\n{more}'
+    text += f'[[providers]]\nname = "pasted"\nbase_url = "{url}"\napi_key_env = "{PASTED_WORD}"\n'
     for name in (f"{name}{kind}" for name in UPSTREAMS for kind in ("", "-stream")):
         provider = "impatient" if name.startswith("silent") else "up"
         text += f'[[deployments]]\nname = "{name}"\nprovider = "{provider}"\nmodel = "{name}"\n'
@@ -289,7 +299,7 @@ class Life:
         for streamed in False, True, False:
             self._send(self.key, model="cached", temperature=0, stream=streamed)
         self._send(self.slow, model="cached")
-        typed = {"user": self.key, "tags": [PROVIDER_KEY, TYPED], "prompt_version": TYPED, "metadata": {"a": TYPED}}
+        typed = {"user": self.key, "tags": [TYPED_KEY, TYPED], "prompt_version": TYPED, "metadata": {"a": TYPED}}
         self._send(self.key, model="ok", **typed)
         self._send(self.key, model="ok", tools=[{"type": "function", "function": {"name": "f", "description": TYPED}}])
 
@@ -306,7 +316,7 @@ class Life:
             None,
         ):
             self._send(key, model="ok")
-        for model in self.key, PROVIDER_KEY, f"none-{TYPED}", "":
+        for model in self.key, TYPED_KEY, f"none-{TYPED}", "":
             self._send(self.key, model=model)
         for fields in (
             {"n": TYPED},
@@ -324,7 +334,7 @@ class Life:
             ("GET", f"/{TYPED}/{self.key}"),
             ("GET", f"/v1/{self.key}"),
             ("GET", f"/v1/models/{self.key}"),
-            ("GET", f"/v1/models/{PROVIDER_KEY}"),
+            ("GET", f"/v1/models/{TYPED_KEY}"),
             ("DELETE", "/v1/models"),
             ("GET", CHAT),
             *(
@@ -370,7 +380,7 @@ class Life:
             self._say(f"{head}{lines}\r\n".encode())
         self._say(f"{head}Transfer-Encoding: chunked\r\n\r\n{self.key}\r\n".encode())
         self._say(f"GET /{self.key * 200} HTTP/1.1\r\nHost: gw\r\n\r\n".encode())
-        self._say(f"{self.key} {PROVIDER_KEY} HTTP/1.1\r\n\r\n".encode())
+        self._say(f"{self.key} {TYPED_KEY} HTTP/1.1\r\n\r\n".encode())
 
     def _reload(self) -> None:
         for number, bad in enumerate(BAD_FILES, 1):
@@ -480,8 +490,8 @@ class CanaryTest(unittest.TestCase):
         self.assertEqual(asked, set(UPSTREAMS))
 
     def test_no_secret_of_the_operators_is_anywhere(self) -> None:
-        """The provider's key, the admin's secret, and a key that was pasted into a file: no form of them."""
-        for secret in PROVIDER_KEY, ADMIN_SECRET, PASTED_KEY:
+        """The provider's key, the admin's secret, a key that was pasted into a file, or into a tag: no form of them."""
+        for secret in PROVIDER_KEY, ADMIN_SECRET, PASTED_KEY, TYPED_KEY:
             self.assert_nowhere(*forms(secret), digest(secret))
 
     def test_the_control_secret_is_in_its_file_only(self) -> None:
