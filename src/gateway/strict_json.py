@@ -20,7 +20,10 @@ _MAX_NUMBER_CHARS = 40
 MAX_VALUES = 250_000
 """Values in one body. Text is bounded by its size; so many values in few bytes cost seconds and gigabytes to read."""
 
-_STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+"""A string, or the rest of the text behind a quote that is never closed: were that no match, the search would begin
+again at each of its escaped quotes, and 80 KB of them would hold the interpreter for a minute."""
+
 _NO_BRACKETS = re.compile(rb"[^][{}]++")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 

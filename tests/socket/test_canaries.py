@@ -109,7 +109,7 @@ def _echoing(status: str) -> Answering:
 
 def _escaping(peer: Peer, request: Request) -> None:
     """Quotes the credential as some encoders write it, where a long message is cut."""
-    said = json.dumps({"error": {"message": "x" * 485 + PROVIDER_KEY}}).replace("/", "\\/")
+    said = json.dumps({"error": {"message": "x" * 470 + PROVIDER_KEY}}).replace("/", "\\/")
     whole(said.encode(), status="400 Bad")(peer, request)
 
 
