@@ -5,8 +5,10 @@ stands one more request, which must be served after an honest one and never afte
 """
 
 import contextlib
+import errno
 import json
 import random
+import select
 import socket
 import unittest
 from collections.abc import Iterator, Sequence
@@ -235,6 +237,26 @@ class HonestRequestTest(RawCase):
                     for request, expected in zip(self.recorder.seen, wanted, strict=True):
                         self.assertLessEqual(expected.headers.items(), request.headers.items())
         self.assertEqual(self.errors, [])
+
+
+class CrowdTest(unittest.TestCase):
+    def test_clients_that_come_at_once_are_all_let_in(self) -> None:
+        """Four hundred connects before the first accept: the kernel keeps them, and none has to come again."""
+        front = FrontServer(("127.0.0.1", 0), Recorder(early=False), FrontLimits(), RealClock())
+        self.addCleanup(front.close)
+        poller = select.poll()
+        with contextlib.ExitStack() as clients:
+            for _ in range(400):
+                client = clients.enter_context(socket.socket())
+                client.setblocking(False)
+                self.assertEqual(client.connect_ex(("127.0.0.1", front.server_port)), errno.EINPROGRESS)
+                poller.register(client, select.POLLOUT)
+            let_in = 0
+            while ready := poller.poll(0 if let_in == 400 else PATIENCE_S * 1000):
+                let_in += len(ready)
+                for descriptor, _ in ready:
+                    poller.unregister(descriptor)
+            self.assertEqual(let_in, 400)
 
 
 if __name__ == "__main__":
