@@ -136,11 +136,17 @@ def _holds(value: object, fault: _Fault) -> bool:
 
 
 def _check_surrogates(body: dict[str, Any]) -> None:
-    for key, value in body.items():
-        try:
-            json.dumps([key, value], ensure_ascii=False).encode("utf-8")
-        except UnicodeEncodeError as error:
-            raise StrictJsonError("the text holds half of a surrogate pair", _printable(key)) from error
+    if not _has_whole_characters(body):
+        key = next(key for key, value in body.items() if not _has_whole_characters([key, value]))
+        raise StrictJsonError("the text holds half of a surrogate pair", _printable(key))
+
+
+def _has_whole_characters(value: object) -> bool:
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _printable(key: str) -> str:
