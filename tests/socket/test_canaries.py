@@ -143,6 +143,8 @@ def _bad_head(peer: Peer, request: Request) -> None:
 
 
 def _hanging(peer: Peer, request: Request) -> None:
+    if json.loads(request.body)["model"] == "hanging-stream":
+        peer.send(STREAM_HEAD, sse(ROLE), sse(event({"content": ANSWER})))
     peer.closed_within(WAIT_S)
 
 
@@ -190,6 +192,13 @@ def config(url: str) -> str:
     return text + '[[tenants]]\nname = "slow"\nrate_per_s = 0.001\nburst = 1\n'
 
 
+PATHS = (
+    *("/", "//", "/v1", "/v1/", "/metrics", "/admin", "/admin/keys", "/control", "/healthz", "/readyz", "/favicon.ico"),
+    *(CHAT, "/v1/models", "/..%2f..%2fcontrol", "/v1/{key}", f"/{TYPED}/{{key}}", "/v1/models/{key}"),
+    *(f"/v1/models/{TYPED_KEY}", "/v1/models?api_key={key}", f"/v1/models?key={{key}}&x={ADMIN_SECRET}"),
+)
+"""What is asked for with a key, and without one."""
+
 BAD_FILES: tuple[Callable[[str], str], ...] = (
     lambda good: good.replace('"UP_KEY"', f'"{PASTED_KEY}"').replace("max_retries = 0", "max_retries = -1"),
     lambda good: good + f'api_key = "{PASTED_KEY}"\n',
@@ -227,6 +236,7 @@ class Answer:
 class Life:
     """The story, and what it left behind.
 
+    keys     every virtual key that was ever shown, by its part in the story; `key` is the good one
     answers  every answer of a client's request
     left     what was printed, logged, traced or stored, by place; files are as they were at several moments
     cached   what cache.db holds, as it is served
@@ -258,18 +268,6 @@ class Life:
             self._look("after the drain")
             self._open_the_cache()
 
-    @property
-    def keys(self) -> dict[str, str]:
-        """Every virtual key that was ever shown, by its part in the story."""
-        return {
-            "good": self.key,
-            "blocked": self.blocked,
-            "rotated": self.rotated,
-            "poor": self.poor,
-            "walled": self.walled,
-            "slow": self.slow,
-        }
-
     def _start(self) -> GatewayProcess:
         gateway = GatewayProcess(
             self._config,
@@ -282,14 +280,13 @@ class Life:
 
     def _make_keys(self) -> None:
         make = self._gateway.command
-        self.key = make("keys.create", tenant="acme")["key"]
-        blocked, rotated = make("keys.create", tenant="acme"), make("keys.create", tenant="acme")
-        make("keys.block", id=blocked["id"])
-        make("keys.rotate", id=rotated["id"])
-        self.blocked, self.rotated = blocked["key"], rotated["key"]
-        self.poor = make("keys.create", tenant="acme", budget_usd="0")["key"]
-        self.walled = make("keys.create", tenant="walled")["key"]
-        self.slow = make("keys.create", tenant="slow")["key"]
+        made = {name: make("keys.create", tenant="acme") for name in ("good", "blocked", "rotated")}
+        made["poor"] = make("keys.create", tenant="acme", budget_usd="0")
+        made |= {tenant: make("keys.create", tenant=tenant) for tenant in ("walled", "slow")}
+        make("keys.block", id=made["blocked"]["id"])
+        made["fresh"] = make("keys.rotate", id=made["rotated"]["id"])
+        self.keys = {name: key["key"] for name, key in made.items()}
+        self.key = self.keys["good"]
 
     def _ask_for_everything(self) -> None:
         for name in UPSTREAMS:
@@ -298,68 +295,29 @@ class Life:
                 self._send(self.key, model=f"{name}-stream", stream=True)
         for streamed in False, True, False:
             self._send(self.key, model="cached", temperature=0, stream=streamed)
-        self._send(self.slow, model="cached")
+        self._send(self.keys["slow"], model="cached")
         typed = {"user": self.key, "tags": [TYPED_KEY, TYPED], "prompt_version": TYPED, "metadata": {"a": TYPED}}
         self._send(self.key, model="ok", **typed)
         self._send(self.key, model="ok", tools=[{"type": "function", "function": {"name": "f", "description": TYPED}}])
 
     def _be_refused(self) -> None:
-        for key in (
-            self.blocked,
-            self.rotated,
-            self.poor,
-            self.walled,
-            self.slow,
-            UNKNOWN_KEY,
-            ADMIN_SECRET,
-            PROVIDER_KEY,
-            None,
-        ):
+        for key in *self.keys.values(), UNKNOWN_KEY, ADMIN_SECRET, PROVIDER_KEY, None:
             self._send(key, model="ok")
         for model in self.key, TYPED_KEY, f"none-{TYPED}", "":
             self._send(self.key, model=model)
-        for fields in (
-            {"n": TYPED},
-            {"tools": TYPED},
-            {"stream": self.key},
-            {"tags": [TYPED * 9]},
-            {self.key: 1, "n": 0},
-        ):
+        wrong = [{"n": TYPED}, {"tools": TYPED}, {"stream": self.key}, {"tags": [TYPED * 9]}, {self.key: 1, "n": 0}]
+        for fields in wrong:
             self._send(self.key, **{"model": "ok", **fields})
         for raw in f'{{"{TYPED}', f'{{"{self.key}": 1, "{self.key}": 2}}', f'"{PROMPT}"', PROMPT + "\0":
             self._ask("POST", CHAT, raw.encode(), self.key)
-        for method, path in (
-            ("GET", f"/v1/models?api_key={self.key}"),
-            ("GET", f"/v1/models?key={self.key}&x={ADMIN_SECRET}"),
-            ("GET", f"/{TYPED}/{self.key}"),
-            ("GET", f"/v1/{self.key}"),
-            ("GET", f"/v1/models/{self.key}"),
-            ("GET", f"/v1/models/{TYPED_KEY}"),
-            ("DELETE", "/v1/models"),
-            ("GET", CHAT),
-            *(
-                (method, path)
-                for method in ("HEAD", "OPTIONS", "PUT")
-                for path in ("/", "/nowhere", CHAT, "/v1/models", "/healthz", "//", "/v1", "/v1/")
-            ),
-            *(
-                ("GET", path)
-                for path in (
-                    "/",
-                    "/metrics",
-                    "/admin/keys",
-                    "/admin",
-                    "/control",
-                    "/healthz",
-                    "/readyz",
-                    "/v1/models",
-                    "/..%2f..%2fcontrol",
-                    "/favicon.ico",
-                )
-            ),
-        ):
-            for key in self.key, ADMIN_SECRET, None:
-                self._ask(method, path, b"", key)
+        for path in PATHS:
+            self._ask("GET", path.format(key=self.key), b"", None)
+            self._ask("GET", path.format(key=self.key), b"", self.key)
+        for method in "HEAD", "OPTIONS", "PUT", "DELETE":
+            for path in "/", "/nowhere", CHAT, "/v1/models", "/healthz", "/v1/":
+                self._ask(method, path, b"", self.key)
+        for path in "/admin/keys", "/metrics", "/v1/models":
+            self._ask("GET", path, b"", ADMIN_SECRET)
         self._ask("POST", "/control", json.dumps({"command": "keys.list", "arguments": {}}).encode(), ADMIN_SECRET)
         head = f"POST {CHAT} HTTP/1.1\r\nHost: gw\r\nAuthorization: Bearer {self.key}\r\nConnection: close\r\n"
         for lines in (
@@ -369,7 +327,7 @@ class Life:
             f"Transfer-Encoding: {self.key}\r\n",
             f"Expect: {self.key}\r\n",
             f"Authorization: Bearer {self.key}\r\n",
-            f"x-api-key: {self.blocked}\r\n",
+            f"x-api-key: {self.keys['blocked']}\r\n",
             f"x-gateway-private: {self.key}\r\nContent-Length: 0\r\n",
             f"x-gateway-tags: {TYPED * 9}\r\nContent-Length: 0\r\n",
             f"{self.key}\r\n",
@@ -393,11 +351,15 @@ class Life:
 
     def _crash(self) -> None:
         """Die while one request waits and another one is being streamed."""
-        with contextlib.closing(self._connection()) as client:
-            client.sendall(self._request("POST", CHAT, self._chat(model="hanging"), self.key))
+        with contextlib.closing(self._connection()) as whole, contextlib.closing(self._connection()) as streamed:
+            whole.sendall(self._request("POST", CHAT, self._chat(model="hanging"), self.key))
+            streamed.sendall(self._request("POST", CHAT, self._chat(model="hanging-stream", stream=True), self.key))
+            with streamed.makefile("rb") as file:
+                if not any(ANSWER.encode() in line for line in file):
+                    raise AssertionError("the stream ended")
             pause = threading.Event()
             for _ in range(WAIT_S * 50):
-                if any(hold["state"] == "open" for hold in self._gateway.command("ledger.holds")):
+                if [hold["state"] for hold in self._gateway.command("ledger.holds")].count("open") == 2:
                     break
                 pause.wait(0.02)
             self._gateway.signal(signal.SIGKILL)
@@ -521,6 +483,7 @@ class CanaryTest(unittest.TestCase):
             self.assertNotIn(PROMPT.encode(), held, place)
             if not place.startswith(("ledger.db", "ledger.rows")):
                 self.assertNotIn(TYPED.encode(), held, place)
+        self.assertIn(TYPED.encode(), dict(self.life.left)["ledger.rows"])
         for answer in self.life.answers:
             if not dict(answer.headers).get("x-gateway-route", "").endswith("=client"):
                 self.assertNotIn(PROMPT.encode(), answer.raw, answer.asked)
