@@ -201,7 +201,7 @@ def theirs(raw: bytes) -> tuple[h11.Request, bytes, bytes]:
 
 
 class AgreementTest(unittest.TestCase):
-    @settings(max_examples=900)
+    @settings(max_examples=700)
     @given(raws)
     def test_what_we_accept_means_the_same_to_h11(self, raw: bytes) -> None:
         """Method, target, version, headers, body and what is left are equal; we raise nothing but our own refusal."""
@@ -218,7 +218,7 @@ class AgreementTest(unittest.TestCase):
         self.assertEqual(_as_h11(head), [(bytes(name), bytes(value)) for name, value in request.headers])
         self.assertEqual((body, rest), (their_body, their_rest))
 
-    @settings(max_examples=200)
+    @settings(max_examples=150)
     @given(requests())
     def test_a_body_that_is_accepted_is_the_one_that_was_written(self, known: Known) -> None:
         """No other bytes than those of the chunks, or of the length."""
@@ -230,7 +230,7 @@ class AgreementTest(unittest.TestCase):
             self.assertEqual(body, known.body)
         self.assertTrue(known.raw.endswith(rest))
 
-    @settings(max_examples=400)
+    @settings(max_examples=300)
     @given(packets())
     def test_packets_do_not_matter(self, pieces: list[bytes]) -> None:
         """Cut anywhere, a request is read as it is read whole, or refused."""

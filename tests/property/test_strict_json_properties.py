@@ -55,7 +55,7 @@ def nearly_json(draw: st.DrawFn) -> bytes:
 
 
 class StrictJsonProperties(unittest.TestCase):
-    @settings(max_examples=150)
+    @settings(max_examples=100)
     @given(_objects, st.booleans(), st.sampled_from((None, 1)))
     def test_every_object_is_read_as_it_was_written(
         self, value: dict[str, Any], ascii_only: bool, indent: int | None
@@ -63,7 +63,7 @@ class StrictJsonProperties(unittest.TestCase):
         """Whatever its layout and its escapes."""
         self.assertEqual(loads_object(json.dumps(value, ensure_ascii=ascii_only, indent=indent).encode()), value)
 
-    @settings(max_examples=300)
+    @settings(max_examples=200)
     @given(nearly_json() | st.binary(max_size=40))
     def test_what_is_accepted_means_one_thing(self, raw: bytes) -> None:
         """The first of two equal keys and the last are the same, and what is sent on is what was read."""
