@@ -27,6 +27,7 @@ from gateway.http_head import HttpRefusal
 from gateway.oplog import OpLog
 from gateway.providers import LiveProvider, Provider
 from gateway.server import FrontLimits, FrontServer
+from llmkit.room import Room
 from probes import client
 from probes.client import Answer
 from probes.upstream import Call, Upstream, good, wait_until
@@ -176,7 +177,7 @@ class Inside(Running):
         loaded = load(QUICK + text, {"PROBED_KEY": PROVIDER_KEY})
         self._data_dir = DataDir.own(Path(self._folder.name))
         self.books = app.open_books(self._data_dir, loaded, clock=self.clock, on_error=self._report)
-        self._built = {name: app.build_provider(provider, self.clock) for name, provider in loaded.providers.items()}
+        self._built = app.build_providers(loaded, self.clock, Room(loaded.server.answer_memory_bytes))
         self.gateway = app.build_gateway(
             loaded,
             self.books,

@@ -166,8 +166,12 @@ def _config(document: Table, env: Mapping[str, str], warnings: tuple[str, ...]) 
     deployments = _by_name(document.tables("deployments"), partial(_deployment, providers=providers))
     if not document.raw("deployments"):
         document.fault("deployments", "at least one is needed")
+    table = document.table("server")
+    server = table.fill(ServerConfig)
+    if server.answer_memory_bytes < max((each.max_answer_bytes for each in providers.values()), default=0):
+        table.fault("answer_memory_bytes", "must have room for one answer of every provider's max_answer_bytes")
     return Config(
-        server=document.table("server").fill(ServerConfig),
+        server=server,
         store=document.table("store").fill(StoreConfig),
         budget=_budget(document.table("budget")),
         providers=providers,

@@ -42,12 +42,16 @@ PublicName = Annotated[str, public_name]
 
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
-    """[server]: bounds of what is taken in, and for how long."""
+    """[server]: bounds of what is taken in, and for how long.
+
+    answer_memory_bytes  what upstreams' answers may hold of memory altogether, beside the first 64 KiB of each
+    """
 
     max_body_bytes: Positive = 20_000_000
     max_connections: Positive = 2048
     max_in_flight: Positive = 1024
     max_per_tenant: Positive = 512
+    answer_memory_bytes: Positive = 268_435_456
     queue: Count = 256
     queue_wait_s: Wait = 1.0
     header_timeout_s: Duration = 10.0

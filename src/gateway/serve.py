@@ -31,6 +31,7 @@ from gateway.server import FrontLimits, FrontServer
 from llmkit.client import OpenAICompatClient
 from llmkit.errors import ProviderError
 from llmkit.money import format_usd
+from llmkit.room import Room
 from llmkit.transport import Timeouts
 from tracekit.sinks import JsonlSink, MemorySink
 from tracekit.trace import Tracer
@@ -100,6 +101,7 @@ class Process:
         self._clock = clock or RealClock()
         self._log = OpLog(self._clock)
         self._signals: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self._answer_room = Room(config.server.answer_memory_bytes)
 
     def run(self) -> int:
         """Serve until a signal ends it. Raises sqlite_store.StoreRefused, StoreUnavailable, OSError at the start."""
@@ -200,6 +202,7 @@ class Process:
             books,
             clock=self._clock,
             tracer=tracer,
+            room=self._answer_room,
             on_error=self._log.error,
             on_alarm=lambda deployment, why, status: self._log.event(
                 "deployment_alarm", deployment=deployment, why=why, status=status

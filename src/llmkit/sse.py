@@ -44,6 +44,11 @@ class SSEReader:
         self._data: list[bytes] = []
         self._event: str | None = None
 
+    @property
+    def held(self) -> int:
+        """Bytes that the reader keeps of the event that is not complete yet; at most max_event_bytes."""
+        return self._size + len(self._partial)
+
     def feed(self, chunk: bytes) -> list[SSEEvent]:
         """Take the next read, of any size; the events that it completes come back, oldest first.
 
@@ -111,7 +116,7 @@ class SSEReader:
             self._event = value.removeprefix(b" ").decode("utf-8", "replace") or None
 
     def _bounded(self, events: list[SSEEvent]) -> list[SSEEvent]:
-        if self._size + len(self._partial) > self._limit:
+        if self.held > self._limit:
             self._too_large = True
             self._forget()
             self._partial.clear()

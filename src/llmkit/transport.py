@@ -17,6 +17,7 @@ Rules.
 
 import errno
 import functools
+import math
 import os
 import re
 import select
@@ -244,6 +245,7 @@ class Exchange:
         self._watch = Watch(sock.fileno(), call)
         self._ttft = Deadline(call.clock() + timeouts.ttft_s, "ttft")
         self._idle_s = timeouts.idle_s
+        self._rest = Deadline(math.inf, "rest")
         self._give_back = give_back
         self._reused = reused
         self._reader = ResponseReader()
@@ -288,6 +290,10 @@ class Exchange:
         self._body_seen = True
         return data
 
+    def hurry(self, seconds: float) -> None:
+        """Let the rest of the body take so long at most, beside the other clocks; a clock named `rest` fires then."""
+        self._rest = Deadline(self._call.clock() + seconds, "rest")
+
     def close(self, *, awaiting_end: bool = False) -> None:
         """Pool the connection if the answer is whole (its end may just have arrived), else close it. Idempotent.
 
@@ -303,8 +309,8 @@ class Exchange:
 
     def _body_deadline(self, awaiting_first: bool) -> Deadline:
         if not self._body_seen:
-            return self._ttft
-        idle = Deadline(self._call.clock() + self._idle_s, "idle")
+            return min(self._ttft, self._rest)
+        idle = min(Deadline(self._call.clock() + self._idle_s, "idle"), self._rest)
         return min(idle, self._ttft) if awaiting_first else idle
 
     def _write(self, data: bytes) -> bool:

@@ -289,6 +289,7 @@ class DefaultsTest(unittest.TestCase):
                 max_connections=2048,
                 max_in_flight=1024,
                 max_per_tenant=512,
+                answer_memory_bytes=268_435_456,
                 queue=256,
                 queue_wait_s=1,
                 header_timeout_s=10,
@@ -455,6 +456,12 @@ class FaultsTest(unittest.TestCase):
         for place, data in levels.items():
             with self.subTest(place):
                 self.assertEqual(faults(data), (f"{place}: unknown key",))
+
+    def test_the_memory_of_all_answers_has_room_for_one(self) -> None:
+        """Else the largest that a provider may give could never be read."""
+        data = with_provider(max_answer_bytes=300_000_000)
+        self.assertEqual(places(data), ["server.answer_memory_bytes"])
+        self.assertEqual(faults(data | {"server": {"answer_memory_bytes": 300_000_000}}), ())
 
     def test_a_field_is_known_by_its_key_in_the_file_only(self) -> None:
         """The names inside the program (amounts in nano-dollars, credentials) are no keys."""
