@@ -23,6 +23,7 @@ import re
 import select
 import socket
 import ssl
+import struct
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -41,6 +42,7 @@ SEND_BYTES = 262_144  # a larger body leaves in slices, so that it is not copied
 END_S = 0.005  # far longer than the end takes to follow, and shorter than a connection takes to open
 ONE_WRITE_BYTES = 65_536  # a body up to this size is copied behind its head, to leave in the same packet
 
+_RESET = struct.pack("ii", 1, 0)  # half a request is not for delivery, and its reader may never make room for the rest
 _METHODS = frozenset(("DELETE", "GET", "PATCH", "POST", "PUT"))  # not HEAD: its answer is framed otherwise
 _OWN_HEADERS = frozenset(
     ("accept-encoding", "connection", "content-length", "expect", "host", "te", "trailer", "transfer-encoding")
@@ -305,7 +307,7 @@ class Exchange:
         if self._request_is_out and self._is_whole(awaiting_end) and self._reader.keep_alive:
             self._give_back(self._sock)
         else:
-            self._sock.close()
+            self._hang_up()
 
     def _body_deadline(self, awaiting_first: bool) -> Deadline:
         if not self._body_seen:
@@ -374,10 +376,16 @@ class Exchange:
                 return False
         return self._reader.complete
 
+    def _hang_up(self) -> None:
+        """Close the socket; by a reset if half of the request is still on its way."""
+        if self._sent and not self._request_is_out:
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        self._sock.close()
+
     def _abandon(self, error: BaseException) -> NoReturn:
         """Close the socket, and raise what the error means."""
         self._open = False
-        self._sock.close()
+        self._hang_up()
         if not isinstance(error, _FAILURES):
             raise error
         ended = isinstance(error, (ConnectionError, ssl.SSLError))

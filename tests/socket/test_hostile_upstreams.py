@@ -21,7 +21,6 @@ from tests.support.front import (
     completion,
     either,
     fleet,
-    stream,
     whole,
     words,
 )

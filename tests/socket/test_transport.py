@@ -822,13 +822,11 @@ class CancelTest(TransportTest):
         self.assertEqual(facts(self.left(script, reads=2))[1], True)
 
     def test_it_can_leave_while_it_writes(self) -> None:
-        """The upstream does not read, and the call does not wait for it."""
+        """The upstream does not read, and the call does not wait for it; it sees the end all the same, at once."""
 
         def script(peer: Peer, cancel: PipeCancel) -> None:
             peer.sock.recv(1)
             cancel.fire(Gone())
-            while peer.sock.recv(65_536):
-                pass
 
         self.assertEqual(facts(self.left(script, body=LARGE))[1:3], (True, False))
 
