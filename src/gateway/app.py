@@ -194,13 +194,14 @@ def build_gateway(
 ) -> Gateway:
     """A gateway over open books. `providers` replaces those of the configuration by name, for tests.
 
-    room      what the answers of all upstreams may hold of memory; shared with the gateway that this one succeeds
+    room      what all answers may hold of memory together; shared with the gateway that this one succeeds
     draw      gives numbers from [0, 1), for jitter and weights
     on_alarm  is told of a deployment that an operator must look at, why, and the upstream's status
     on_state  is told of a deployment whose state has changed, and the state
     """
     clock = clock or RealClock()
-    built = build_providers(config, clock, room or Room(config.server.answer_memory_bytes))
+    room = room or Room(config.server.answer_memory_bytes)
+    built = build_providers(config, clock, room)
     live = [provider for provider in built.values() if isinstance(provider, LiveProvider)]
 
     def release() -> None:
@@ -211,7 +212,7 @@ def build_gateway(
     upstreams = Upstreams(built | dict(providers or {}), config.providers, clock)
     return Gateway(
         admission=Admission(books.keys, books.ledger, Catalog(config, draw), config.tenants, clock),
-        caching=Caching(books.cache if config.cache.exact_ttl_s else None),
+        caching=Caching(books.cache if config.cache.exact_ttl_s else None, room),
         ledger=books.ledger,
         dispatcher=Dispatcher(upstreams, fleet, config.retry, clock, draw=draw, on_alarm=on_alarm, on_state=on_state),
         fleet=fleet,

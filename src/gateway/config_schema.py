@@ -44,7 +44,7 @@ PublicName = Annotated[str, public_name]
 class ServerConfig:
     """[server]: bounds of what is taken in, and for how long.
 
-    answer_memory_bytes  what upstreams' answers may hold of memory altogether, beside the first 64 KiB of each
+    answer_memory_bytes  what answers may hold of memory altogether, beside the first 64 KiB of each
     """
 
     max_body_bytes: Positive = 20_000_000

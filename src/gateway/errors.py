@@ -154,6 +154,13 @@ class StoreUnavailable(GatewayError):
         super().__init__("The ledger cannot be written, so no request is sent.", retry_after_s=1)
 
 
+class Overloaded(GatewayError):
+    status, code = 503, "overloaded"
+
+    def __init__(self) -> None:
+        super().__init__("The gateway holds as many answers as it has memory for.", retry_after_s=1)
+
+
 class UpstreamTimeout(GatewayError):
     status, code = 504, "upstream_timeout"
 

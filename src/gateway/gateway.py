@@ -200,12 +200,12 @@ class Gateway:
         context.streams, context.tags = request.stream, request.options.tags
         admitted = self._admission.admit(context.principal, request, context.facts)
         span.set("route", admitted.plan.reason)
-        recall = await self._caching.recall(context, request, admitted.plan)
-        if recall.hit is not None:
-            return await self._repeat(context, request, recall.hit, settlement)
-        if request.stream:
-            context.caller.hold_head(context.started_s + self._head_hold_s)
         try:
+            recall = await self._caching.recall(context, request, admitted.plan)
+            if recall.hit is not None:
+                return await self._repeat(context, request, recall.hit, settlement)
+            if request.stream:
+                context.caller.hold_head(context.started_s + self._head_hold_s)
             return await self._dispatcher.serve(context, request, admitted.plan, settlement, span, recall.keeper)
         except GatewayError:
             if not context.facts.attempts:

@@ -2,6 +2,7 @@
 
 import json
 import socket
+from typing import Any
 
 from tests.support.front import (
     CHAT,
@@ -17,6 +18,7 @@ from tests.support.front import (
     event,
     fleet,
     sse,
+    stream,
     whole,
 )
 from tests.support.scripted_upstream import Peer, Request, chunk
@@ -39,6 +41,7 @@ ENDLESS = {
     "empty events": b"data:\n\n" * 8_000,
     "empty deltas": sse(event({})).split(b"\r\n")[1] * 300,
 }
+ONE_A_DAY = '[[tenants]]\nname = "acme"\nrate_per_s = 0.00001\nburst = 10\n'
 LARGE_BYTES = 8_000_000
 LARGE = completion("x" * LARGE_BYTES)
 
@@ -88,11 +91,11 @@ class EndlessTest(FrontCase):
 class SumTest(FrontCase):
     """Large answers at the same time."""
 
-    def ask_large(self, front: Front, model: str) -> Client:
+    def ask_large(self, front: Front, model: str, **fields: Any) -> Client:
         """A client that has its answer's head and does not read on: the gateway holds the rest."""
         client = self.client(front)
         client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
-        client.request("POST", CHAT, chat(model=model), [*front.bearer(), ("Connection", "close")])
+        client.request("POST", CHAT, chat(model=model, **fields), [*front.bearer(), ("Connection", "close")])
         self.assertEqual(client.head()[0], 200)
         return client
 
@@ -110,6 +113,31 @@ class SumTest(FrontCase):
         front.wait_ended(3)
         self.assertEqual((front.answer_room.taken, front.chat().status), (0, 200))
         self.assertEqual({row["state"] for row in front.rows(4)}, {"settled"})
+
+    def test_a_remembered_answer_counts_too(self) -> None:
+        """It is free, so nothing else would bound how many are held for clients that do not read."""
+        provider, more = "max_answer_bytes = 9_000_000", memory(10_000_000) + ONE_A_DAY
+        front = self.live(whole(LARGE), whole(), provider=provider, more=more)
+        asked: dict[str, Any] = {"temperature": 0, "messages": [{"role": "user", "content": "large"}]}
+        self.assertEqual(front.chat(**asked).status, 200)
+        front.wait_ended(1)
+        slow = self.ask_large(front, "mini", **asked)
+        reply = front.chat(**asked)
+        self.assert_error(reply, 503, "overloaded")
+        self.assertEqual((reply.get("retry-after"), reply.get("x-ratelimit-remaining-requests")), ("1", "8"))
+        self.assertGreater(len(slow.rest()), LARGE_BYTES)
+        front.wait_ended(3)
+        self.assertEqual(front.chat(**asked).get("x-gateway-cache"), "hit")
+
+    def test_a_stream_that_has_no_room_is_not_remembered(self) -> None:
+        """It is relayed all the same; once there is room the next one is."""
+        asked: dict[str, Any] = {"temperature": 0, "stream": True}
+        words = [ROLE, *[event({"content": "x" * 50_000})] * 4, event(finish="stop"), DONE]
+        front = self.live(stream(*words), more=memory(40_000_000))
+        self.assertTrue(front.answer_room.take(40_000_000))
+        self.assertEqual(len(front.chat(**asked).text), 200_000)
+        front.answer_room.give(40_000_000)
+        self.assertEqual([front.chat(**asked).get("x-gateway-cache") for _ in range(2)], ["miss", "hit"])
 
     def test_one_upstream_cannot_take_it_all(self) -> None:
         """Half of it is for the others."""
