@@ -929,6 +929,13 @@ class TlsTest(TransportTest):
         pool = self.pool(upstream, ssl_context=self.trusting)
         self.assertEqual((call(pool), call(pool)), (b"1", b"2"))
 
+    def test_what_tls_has_already_taken_is_read(self) -> None:
+        """A record that is read in parts leaves nothing on the socket to wait for."""
+        upstream = self.upstream(sends_and_stalls(answer(b"x" * 1000)), tls=self.server)
+        pool = self.pool(upstream, Timeouts(ttft_s=5, idle_s=5), ssl_context=self.trusting)
+        with patch("llmkit.transport.RECV_BYTES", 100):
+            self.assertEqual(call(pool), b"x" * 1000)
+
     def test_clocks_and_cancellation_reach_through_tls(self) -> None:
         """Silence after the handshake, and a caller that leaves."""
         upstream = self.upstream(sends_and_stalls(), sends_and_stalls(stream_head()), tls=self.server)
