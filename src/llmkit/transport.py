@@ -12,7 +12,7 @@ Rules.
   is then the ProviderError with those facts. The socket is closed before it is raised.
 - A redirect is an error: headers, Authorization among them, go to the configured origin only.
 - A pooled connection that ends without a byte of an answer is replaced by a fresh one, once.
-- A connection is pooled only after a whole answer to a whole request.
+- A connection is pooled only after a whole answer to a whole request. One that is given up within a request is reset.
 """
 
 import errno

@@ -105,7 +105,7 @@ def theirs(raw: bytes) -> Said:
 class AgreementTest(unittest.TestCase):
     """True of every answer and of every way to cut it."""
 
-    @settings(max_examples=200, deadline=None)
+    @settings(max_examples=150, deadline=None)
     @given(answers())
     def test_what_we_accept_means_the_same_to_h11(self, raw: bytes) -> None:
         """Status, headers and body are equal; a connection that we would use again, h11 would too."""
@@ -115,7 +115,7 @@ class AgreementTest(unittest.TestCase):
             self.assertEqual(said._replace(keep_alive=known.keep_alive), known)
             self.assertLessEqual(said.keep_alive, known.keep_alive)
 
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=60, deadline=None)
     @given(answers(), st.lists(st.integers(0, 200), max_size=8))
     def test_reads_do_not_matter(self, raw: bytes, at: list[int]) -> None:
         """Cut anywhere or byte by byte: the same head, the same body before the same fault."""

@@ -21,6 +21,7 @@ from tests.support.front import (
     completion,
     either,
     fleet,
+    stream,
     whole,
     words,
 )
@@ -231,14 +232,19 @@ class HeaderTest(FrontCase):
 
     def test_of_an_upstreams_headers_none_reaches_the_client(self) -> None:
         """Whole, streamed and refused: the names are those of an answer without them."""
-        for reply in (whole(), whole(b"", status="500 Oops"), whole({"error": {"code": "x"}}, status="400 No")):
-            for streamed in (False, True):
-                plain = self.live(reply).chat(stream=streamed)
-                upstream = self.upstream(added(reply, self.UPSTREAMS))
-                told = self.front(fleet(upstream, more=ONE_TRY)).chat(stream=streamed)
-                self.assertEqual(told.status, plain.status)
-                self.assertEqual([name for name, _ in told.headers], [name for name, _ in plain.headers])
-                self.assertNotIn("theirs", repr(told.headers))
+        refused = whole({"error": {"code": "x"}}, status="400 No")
+        for reply, streamed in (
+            (whole(), False),
+            (stream(*words("hi")), True),
+            (whole(b"", status="500 Oops"), True),
+            (refused, False),
+        ):
+            plain = self.live(reply).chat(stream=streamed)
+            upstream = self.upstream(added(reply, self.UPSTREAMS))
+            told = self.front(fleet(upstream, more=ONE_TRY)).chat(stream=streamed)
+            self.assertEqual(told.status, plain.status)
+            self.assertEqual([name for name, _ in told.headers], [name for name, _ in plain.headers])
+            self.assertNotIn("theirs", repr(told.headers))
 
     def test_of_a_clients_headers_none_reaches_the_upstream(self) -> None:
         """And naming the gateway's own in Connection does not strip them."""
