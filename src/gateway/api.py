@@ -19,7 +19,7 @@ from urllib.parse import unquote
 from gateway.answers import NO_STORE
 from gateway.clock import Clock
 from gateway.commands import CommandError, Commands
-from gateway.context import Facts, Principal
+from gateway.context import Facts, Principal, RequestContext
 from gateway.errors import (
     DrainingError,
     GatewayError,
@@ -177,6 +177,14 @@ class Api:
         trace_parent = parse_traceparent(exchange.head.get("traceparent"))
         context = gateway.context(principal, raw, caller, options=options, facts=facts, trace_parent=trace_parent)
         try:
+            self._answer_chat(exchange, gateway, context, caller)
+        finally:
+            context.let_go()
+
+    def _answer_chat(
+        self, exchange: Exchange, gateway: Gateway, context: RequestContext, caller: "_HttpCaller"
+    ) -> None:
+        try:
             answer = self._effects.run(gateway.serve(context))
         except GatewayError as error:
             if not caller.started:
@@ -188,7 +196,7 @@ class Api:
         if answer.cut:
             exchange.abort()
         elif answer.body is not None:
-            exchange.respond(200, [*_JSON, *fact_headers(facts, self._clock.now_s())], answer.body)
+            exchange.respond(200, [*_JSON, *fact_headers(context.facts, self._clock.now_s())], answer.body)
 
     # --- operators ----------------------------------------------------------------------------------------------
 

@@ -131,7 +131,7 @@ class Gateway:
         """Serve one chat request from body to row.
 
         Returns how it was answered. Raises GatewayError for the client, ClientGone if nobody is there; whatever is
-        raised, the money is resolved and the row is written.
+        raised, the money is resolved and the row is written. Once the client has it, let the context go.
         """
         settlement = Settlement(self._ledger, self._clock, context, self._fleet.flag)
         with self._tracer.start("request", parent=context.trace_parent) as span:
@@ -160,7 +160,9 @@ class Gateway:
         Raises GatewayError.
         """
         principal, facts, raw = self.authenticate(raw_key), self.new_facts(), _encoded(body, stream=False)
-        answer = self._engine.run(lambda caller: self.serve(self.context(principal, raw, caller, facts=facts)))
+        answer = self._engine.run(
+            lambda caller: self._serve_and_let_go(self.context(principal, raw, caller, facts=facts))
+        )
         response = json.loads(answer.body or b"null")
         return {
             "text": response["choices"][0]["message"].get("content"),
@@ -182,7 +184,14 @@ class Gateway:
         event, InvalidApiKey at once.
         """
         principal, raw = self.authenticate(raw_key), _encoded(body, stream=True)
-        return self._engine.iterate(lambda caller: self.serve(self.context(principal, raw, caller)))
+        return self._engine.iterate(lambda caller: self._serve_and_let_go(self.context(principal, raw, caller)))
+
+    async def _serve_and_let_go(self, context: RequestContext) -> Answer:
+        """Serve somebody in whose hands the answer is as soon as there is one."""
+        try:
+            return await self.serve(context)
+        finally:
+            context.let_go()
 
     # --- the story ------------------------------------------------------------------------------------------------
 
@@ -191,12 +200,12 @@ class Gateway:
         context.streams, context.tags = request.stream, request.options.tags
         admitted = self._admission.admit(context.principal, request, context.facts)
         span.set("route", admitted.plan.reason)
-        recall = await self._caching.recall(context, request, admitted.plan)
-        if recall.hit is not None:
-            return await self._repeat(context, request, recall.hit, settlement)
-        if request.stream:
-            context.caller.hold_head(context.started_s + self._head_hold_s)
         try:
+            recall = await self._caching.recall(context, request, admitted.plan)
+            if recall.hit is not None:
+                return await self._repeat(context, request, recall.hit, settlement)
+            if request.stream:
+                context.caller.hold_head(context.started_s + self._head_hold_s)
             return await self._dispatcher.serve(context, request, admitted.plan, settlement, span, recall.keeper)
         except GatewayError:
             if not context.facts.attempts:

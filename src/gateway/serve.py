@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gateway.api import EXEMPT_PATHS, Api, Health
-from gateway.app import Books, Janitor, apply_budgets, build_gateway, open_books
+from gateway.app import Books, Janitor, answer_room, apply_budgets, build_gateway, open_books
 from gateway.clock import Clock, RealClock
 from gateway.config import Config, ConfigError, load, load_file
 from gateway.data_dir import Control, DataDir
@@ -102,6 +102,7 @@ class Process:
         self._clock = clock or RealClock()
         self._log = OpLog(self._clock)
         self._signals: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self._answer_room = answer_room(config)
 
     def run(self) -> int:
         """Serve until a signal ends it. Raises sqlite_store.StoreRefused, StoreUnavailable, OSError at the start."""
@@ -207,6 +208,7 @@ class Process:
             books,
             clock=self._clock,
             tracer=tracer,
+            room=self._answer_room,
             on_error=self._log.error,
             on_alarm=lambda deployment, why, status: self._log.event(
                 "deployment_alarm", deployment=deployment, why=why, status=status
@@ -226,7 +228,7 @@ class Process:
         return FrontLimits(
             max_body_bytes=server.max_body_bytes,
             max_connections=self._affordable(server.max_connections),
-            max_bytes_in_flight=server.max_bytes_in_flight,
+            request_memory_bytes=server.request_memory_bytes,
             places=PlaceLimits(
                 places=server.max_in_flight,
                 per_party=server.max_per_tenant,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.api import EXEMPT_PATHS, Api, Health
-from gateway.app import build_gateway
+from gateway.app import answer_room, build_gateway
 from gateway.clock import Clock, RealClock
 from gateway.engines.threads import BlockingEffects
 from gateway.errors import ClientGone, Draining
@@ -53,6 +53,7 @@ class Front:
     durability  `normal` unless a test needs `full`, which waits for the disk in every request
     health  what the readiness page is told
     log     what the operator would read on stderr
+    answer_room  the memory of all answers; stop() raises if some of it is still taken
     spans   every finished span
     """
 
@@ -73,10 +74,12 @@ class Front:
         self._changed = threading.Condition()
         self.world = RealWorld(config=config, clock=clock, env={"UP_KEY": PROVIDER_KEY, "UP_KEY_2": SECOND_KEY})
         self.errors = self.world.errors
+        self.answer_room = answer_room(self.world.config)
         self.world.gateway = build_gateway(
             self.world.config,
             self.world.books,
             clock=self.world.clock,
+            room=self.answer_room,
             tracer=Tracer(self.spans),
             providers=providers,
             on_error=self._on_error,
@@ -155,6 +158,8 @@ class Front:
             holds = [hold for hold in self.world.run("ledger.holds") if hold["state"] == "open"]
             if left or holds or self.server.connections or not report["ok"]:
                 raise AssertionError(f"{left} requests and {holds} were left: {report}")
+            if self.answer_room.taken:
+                raise AssertionError(f"{self.answer_room.taken} bytes of answers are still counted")
         finally:
             self.world.__exit__()
 
