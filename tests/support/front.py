@@ -13,13 +13,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.api import HEALTH_PATHS, Api, Health
+from gateway.api import EXEMPT_PATHS, Api, Health
 from gateway.app import build_gateway
 from gateway.clock import Clock, RealClock
 from gateway.engines.threads import BlockingEffects
 from gateway.errors import ClientGone, Draining
 from gateway.http_head import HttpRefusal
+from gateway.metrics import Metrics
 from gateway.oplog import OpLog
+from gateway.ops import metrics_page
 from gateway.providers import Provider
 from gateway.server import Exchange, FrontLimits, FrontServer
 from llmkit.sse import frame
@@ -53,6 +55,7 @@ class Front:
     health  what the readiness page is told
     log     what the operator would read on stderr
     spans   every finished span
+    metrics what its traffic is counted by
     """
 
     def __init__(
@@ -68,6 +71,7 @@ class Front:
         self.log = io.StringIO()
         self.spans = MemorySink()
         self._oplog = OpLog(RealClock(), self.log)
+        self.metrics = Metrics()
         self._ended = 0
         self._changed = threading.Condition()
         self.world = RealWorld(config=config, clock=clock, env={"UP_KEY": PROVIDER_KEY, "UP_KEY_2": SECOND_KEY})
@@ -79,6 +83,7 @@ class Front:
             tracer=Tracer(self.spans),
             providers=providers,
             on_error=self._on_error,
+            metrics=self.metrics,
         )
         self.health = Health(True, (), {})
         self.api = Api(
@@ -87,14 +92,24 @@ class Front:
             control_secret=CONTROL_SECRET,
             effects=BlockingEffects(),
             health=lambda: self.health,
+            metrics=metrics_page(
+                self.metrics,
+                self.world.books,
+                self._oplog,
+                front=lambda: self.server,
+                gateway=lambda: self.api.gateway,
+                started_ms=self.world.clock.wall_ms(),
+                on_error=self._on_error,
+            ),
             clock=self.world.clock,
+            on_refused=self.metrics.note_refusal,
         )
         self.server = FrontServer(
             ("127.0.0.1", 0),
             self._handle,
             limits or FrontLimits(),
             self.world.clock,
-            exempt=HEALTH_PATHS.__contains__,
+            exempt=EXEMPT_PATHS.__contains__,
             on_error=self._on_error,
             stamp=lambda: [("x-request-id", self.world.gateway.new_facts().request_id)],
         )
