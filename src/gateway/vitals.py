@@ -1,7 +1,7 @@
 """How the process itself is doing, under the names that every Prometheus client uses."""
 
-import platform
 import resource
+import sys
 from pathlib import Path
 
 from gateway.exposition import Family, Kind, Sample, counter, gauge
@@ -29,5 +29,5 @@ def process_families(started_ms: int) -> list[Family]:
 
 def build_families(version: str) -> list[Family]:
     """Which program this is."""
-    labels = {"version": version, "python": platform.python_version()}
+    labels = {"version": version, "python": ".".join(map(str, sys.version_info[:3]))}
     return [Family("gateway_build_info", Kind.GAUGE, "Always 1; the labels say what runs.", [Sample(labels, 1)])]

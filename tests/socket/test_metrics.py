@@ -102,6 +102,22 @@ class TrafficTest(FrontCase):
         self.assertEqual(page.value("gateway_cache_lookups_total", result="hit"), 1)
         self.assertEqual(page.value("gateway_held_nanousd"), 0)
 
+    def test_a_call_that_broke_did_not_go_well(self) -> None:
+        """Its stream had begun: the request failed with status 200, and the call is told by how it broke."""
+        front = self.front(CONFIG.replace("friend", "friend of mine").replace('mine" }', 'mine", cut_after = 2 }'))
+        client = self.client(front)
+        client.chat(stream=True)
+        client.cut_reply()
+        front.wait_ended(1)
+        page = scrape(front)
+        self.assertEqual(
+            list(page.series("gateway_requests_total")),
+            [({"exit": "failed", "status": "200", "code": "stream_truncated"}, 1)],
+        )
+        ((labels, count),) = page.series("gateway_upstream_calls_total")
+        self.assertEqual((labels["deployment"], count), ("mini", 1))
+        self.assertNotEqual(labels["outcome"], "ok")
+
     def test_a_request_without_a_row_is_a_refusal(self) -> None:
         """Each once, by its code; one that has a row is none."""
         front = self.front()
@@ -179,7 +195,8 @@ class ProcessTest(unittest.TestCase):
             gateway.chat(key, model="mini")
             with socket.create_connection(gateway.address) as connection:
                 connection.sendall(b"GARBAGE\r\n\r\n")
-                connection.recv(4096)
+                while connection.recv(4096):
+                    continue
             self.check(self.page(gateway), "mini")
             (gateway.folder / "gateway.toml").write_text(CONFIG.replace('"mini"', '"maxi"'))
             gateway.signal(signal.SIGHUP)
