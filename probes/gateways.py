@@ -191,6 +191,7 @@ class Inside(Running):
             control_secret="c" * 64,
             effects=BlockingEffects(),
             health=lambda: Health(True, (), {}),
+            metrics=lambda: b"",
             clock=self.clock,
         )
         self._server = FrontServer(

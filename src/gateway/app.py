@@ -28,6 +28,7 @@ from gateway.gateway import Gateway
 from gateway.health import DeploymentHealth, Fleet
 from gateway.keys import KeyRing
 from gateway.ledger import Ledger, LevelLimit, OnCrash, Policy, Scope
+from gateway.metrics import Metrics
 from gateway.oplog import OpLog
 from gateway.providers import LiveProvider, Provider
 from gateway.router import Catalog
@@ -197,6 +198,7 @@ def build_gateway(
     on_error: Callable[[BaseException], None] = lambda error: None,
     on_alarm: Callable[[str, str, int | None], None] = lambda deployment, why, status: None,
     on_state: Callable[[str, str], None] = lambda deployment, state: None,
+    metrics: Metrics | None = None,
 ) -> Gateway:
     """A gateway over open books. `providers` replaces those of the configuration by name, for tests.
 
@@ -204,8 +206,9 @@ def build_gateway(
     draw      gives numbers from [0, 1), for jitter and weights
     on_alarm  is told of a deployment that an operator must look at, why, and the upstream's status
     on_state  is told of a deployment whose state has changed, and the state
+    metrics   counts requests and calls
     """
-    clock = clock or RealClock()
+    clock, metrics = clock or RealClock(), metrics or Metrics()
     room = room or answer_room(config)
     built = build_providers(config, clock, room)
     live = [provider for provider in built.values() if isinstance(provider, LiveProvider)]
@@ -220,7 +223,16 @@ def build_gateway(
         admission=Admission(books.keys, books.ledger, Catalog(config, draw), config.tenants, clock),
         caching=Caching(books.cache if config.cache.exact_ttl_s else None, room),
         ledger=books.ledger,
-        dispatcher=Dispatcher(upstreams, fleet, config.retry, clock, draw=draw, on_alarm=on_alarm, on_state=on_state),
+        dispatcher=Dispatcher(
+            upstreams,
+            fleet,
+            config.retry,
+            clock,
+            draw=draw,
+            on_alarm=on_alarm,
+            on_state=on_state,
+            on_call=metrics.note_call,
+        ),
         fleet=fleet,
         tracer=tracer or Tracer(),
         clock=clock,
@@ -228,6 +240,7 @@ def build_gateway(
         head_hold_s=config.server.head_hold_s,
         new_request_id=request_ids(clock, os.urandom),
         on_error=on_error,
+        on_ended=metrics.note_request,
         release=release,
     )
 

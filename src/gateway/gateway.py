@@ -27,7 +27,7 @@ from gateway.errors import (
 from gateway.exact_cache import Hit
 from gateway.health import Fleet
 from gateway.ledger import Ledger
-from gateway.rows import Exit
+from gateway.rows import Exit, RequestRow
 from gateway.settlement import Ending, Settlement
 from tracekit.trace import Span, SpanContext, Tracer
 
@@ -41,6 +41,7 @@ class Gateway:
     head_hold_s     how long a stream's head may wait for the first content
     new_request_id  gives ids that sort by time
     on_error        is told of every exception that is not an outcome of a request
+    on_ended        is told of each request that has ended: its row, its context, and the monotonic instant
     release         lets go of idle upstream connections once another gateway has taken over
     """
 
@@ -58,6 +59,7 @@ class Gateway:
         head_hold_s: float,
         new_request_id: Callable[[], str],
         on_error: Callable[[BaseException], None] = lambda error: None,
+        on_ended: Callable[[RequestRow, RequestContext, float], None] = lambda row, context, ended_s: None,
         release: Callable[[], None] = lambda: None,
     ) -> None:
         self._admission = admission
@@ -71,6 +73,7 @@ class Gateway:
         self._head_hold_s = head_hold_s
         self._new_request_id = new_request_id
         self._on_error = on_error
+        self._on_ended = on_ended
         self._release = release
 
     # --- for the front --------------------------------------------------------------------------------------------
@@ -133,7 +136,7 @@ class Gateway:
         Returns how it was answered. Raises GatewayError for the client, ClientGone if nobody is there; whatever is
         raised, the money is resolved and the row is written. Once the client has it, let the context go.
         """
-        settlement = Settlement(self._ledger, self._clock, context, self._fleet.flag)
+        settlement = self._settlement(context)
         with self._tracer.start("request", parent=context.trace_parent) as span:
             try:
                 return await self._serve(context, settlement, span)
@@ -149,7 +152,10 @@ class Gateway:
     async def refuse(self, principal: Principal, caller: Caller, facts: Facts, error: GatewayError) -> None:
         """Write the row of a request whose body never came to be served; it moves no money."""
         context = self.context(principal, b"", caller, facts=facts)
-        await Settlement(self._ledger, self._clock, context).close(_ending(error, facts))
+        await self._settlement(context).close(_ending(error, facts))
+
+    def _settlement(self, context: RequestContext) -> Settlement:
+        return Settlement(self._ledger, self._clock, context, self._fleet.flag, self._on_ended)
 
     # --- for users of the library ---------------------------------------------------------------------------------
 

@@ -23,10 +23,12 @@ from gateway.data_dir import Control, DataDir
 from gateway.demo import DEMO_BUDGET_USD, DEMO_KEY_NAME, DEMO_TENANT, OPENAI_URL, demo_config
 from gateway.drive import drive
 from gateway.engines.threads import BlockingEffects
-from gateway.errors import ClientGone, Draining, StoreUnavailable
+from gateway.errors import ClientGone, Draining, DrainingError, StoreUnavailable
 from gateway.gateway import Gateway
 from gateway.http_head import HttpRefusal
+from gateway.metrics import Metrics
 from gateway.oplog import OpLog
+from gateway.ops import metrics_page
 from gateway.places import PlaceLimits
 from gateway.server import FrontLimits, FrontServer
 from llmkit.client import OpenAICompatClient
@@ -100,7 +102,9 @@ class Process:
         self._trace_file = trace_file
         self._announce = announce
         self._clock = clock or RealClock()
+        self._started_ms = self._clock.wall_ms()
         self._log = OpLog(self._clock)
+        self._metrics = Metrics()
         self._signals: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._answer_room = answer_room(config)
 
@@ -124,7 +128,17 @@ class Process:
                 control_secret=secret,
                 effects=BlockingEffects(),
                 health=lambda: self._health(books, server, api),
+                metrics=metrics_page(
+                    self._metrics,
+                    books,
+                    self._log,
+                    front=lambda: server,
+                    gateway=lambda: api.gateway,
+                    started_ms=self._started_ms,
+                    on_error=self._log.error,
+                ),
                 clock=self._clock,
+                on_refused=self._metrics.note_refusal,
             )
             server = self._listen(api)
             stack.callback(server.close)
@@ -164,8 +178,12 @@ class Process:
         return 0
 
     def _report(self, error: BaseException) -> None:
-        """Log what ended an exchange, unless a client did."""
-        if not isinstance(error, HttpRefusal | ClientGone | Draining):
+        """Count what ended an exchange, and log it unless it is an outcome."""
+        if isinstance(error, HttpRefusal):
+            self._metrics.note_refusal(error.code)
+        elif isinstance(error, Draining):
+            self._metrics.note_refusal(DrainingError.code)
+        elif not isinstance(error, ClientGone):
             self._log.error(error)
 
     def _hurry(self, stop_now: threading.Event) -> None:
@@ -210,6 +228,7 @@ class Process:
             tracer=tracer,
             room=self._answer_room,
             on_error=self._log.error,
+            metrics=self._metrics,
             on_alarm=lambda deployment, why, status: self._log.event(
                 "deployment_alarm", deployment=deployment, why=why, status=status
             ),
@@ -265,7 +284,7 @@ class Process:
             "overage_deployments": api.gateway.overbilled,
         }
         try:
-            unresolved = drive(books.ledger.unresolved_total())
+            _, unresolved = drive(books.ledger.pending_totals())
             details |= {"unresolved_nanousd": unresolved, "unresolved_usd": format_usd(unresolved)}
         except StoreUnavailable:
             reasons.append("store not readable")

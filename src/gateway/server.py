@@ -142,6 +142,11 @@ class FrontServer(ThreadingHTTPServer):
         return len(self._busy)
 
     @property
+    def queued(self) -> int:
+        """Requests that wait for a place."""
+        return self.places.waiting
+
+    @property
     def connections(self) -> int:
         """Open connections within the limit."""
         return len(self._connections)

@@ -20,7 +20,9 @@ from gateway.engines.threads import BlockingEffects
 from gateway.errors import ClientGone, Draining
 from gateway.exchange import Exchange
 from gateway.http_head import HttpRefusal
+from gateway.metrics import Metrics
 from gateway.oplog import OpLog
+from gateway.ops import metrics_page
 from gateway.providers import Provider
 from gateway.server import FrontLimits, FrontServer
 from llmkit.sse import frame
@@ -55,6 +57,7 @@ class Front:
     log     what the operator would read on stderr
     answer_room  the memory of all answers; stop() raises if some of it is still taken
     spans   every finished span
+    metrics what its traffic is counted by
     """
 
     def __init__(
@@ -70,6 +73,7 @@ class Front:
         self.log = io.StringIO()
         self.spans = MemorySink()
         self._oplog = OpLog(RealClock(), self.log)
+        self.metrics = Metrics()
         self._ended = 0
         self._changed = threading.Condition()
         self.world = RealWorld(config=config, clock=clock, env={"UP_KEY": PROVIDER_KEY, "UP_KEY_2": SECOND_KEY})
@@ -83,6 +87,7 @@ class Front:
             tracer=Tracer(self.spans),
             providers=providers,
             on_error=self._on_error,
+            metrics=self.metrics,
         )
         self.health = Health(True, (), {})
         self.api = Api(
@@ -91,7 +96,17 @@ class Front:
             control_secret=CONTROL_SECRET,
             effects=BlockingEffects(),
             health=lambda: self.health,
+            metrics=metrics_page(
+                self.metrics,
+                self.world.books,
+                self._oplog,
+                front=lambda: self.server,
+                gateway=lambda: self.api.gateway,
+                started_ms=self.world.clock.wall_ms(),
+                on_error=self._on_error,
+            ),
             clock=self.world.clock,
+            on_refused=self.metrics.note_refusal,
         )
         self.server = FrontServer(
             ("127.0.0.1", 0),
