@@ -175,6 +175,8 @@ _MOVE_OUT = {
 _MOVE_TO_UNRESOLVED = """UPDATE balances SET held_nanousd = held_nanousd - ?1,
     unresolved_nanousd = unresolved_nanousd + ?2 WHERE id IN (?3, ?4, ?5)"""
 
+_RESTARTED = """SELECT stopped_ms IS NULL AND machine_boot <> ''
+    AND machine_boot <> ? FROM boots ORDER BY id DESC LIMIT 1"""
 _OPEN_HOLDS = "SELECT id FROM holds WHERE state = 'open' ORDER BY id"
 _ROWLESS = """SELECT request_id, attempt, boot_id, opened_ms, tenant, key_id, alias, deployment, price_version
     FROM holds WHERE id IN (
@@ -199,7 +201,10 @@ class Ledger:
 
     `_levels` and `_opened` (when each hold of this life was made) are changed by single dict operations only, which are
     atomic. Work forgets a hold as its last step, which may happen twice and does no harm; a hold whose work never ran
-    stays there and is given up for its age. `boot_id` is set once, by open().
+    stays there and is given up for its age. `boot_id` and `machine_restarted` are set once, by open().
+
+    machine_restarted  the last life did not end cleanly, and the machine was restarted since: what was committed with
+                       durability `normal` shortly before may be missing
     """
 
     def __init__(self, store: Store, clock: Clock, *, durability: Durability = Durability.FULL) -> None:
@@ -209,6 +214,7 @@ class Ledger:
         self._levels: dict[tuple[Scope, str], int] = {}
         self._opened: dict[int, float] = {}
         self.boot_id = 0
+        self.machine_restarted = False
 
     # --- starting -----------------------------------------------------------------------------------------------
 
@@ -219,13 +225,15 @@ class Ledger:
         """
         started_ms = self._clock.wall_ms()
 
-        async def work(transaction: Transaction) -> tuple[int, int]:
+        async def work(transaction: Transaction) -> tuple[int, bool, int]:
+            restarted = (await transaction.execute(_RESTARTED, (machine_boot,))).records
             boot = await transaction.execute(
                 "INSERT INTO boots (started_ms, pid, machine_boot) VALUES (?, ?, ?)", (started_ms, pid, machine_boot)
             )
-            return boot.last_id, await self._resolve_orphans(transaction, boot.last_id, on_crash, started_ms)
+            orphans = await self._resolve_orphans(transaction, boot.last_id, on_crash, started_ms)
+            return boot.last_id, restarted == [(1,)], orphans
 
-        self.boot_id, orphans = await self._store.transact(work)
+        self.boot_id, self.machine_restarted, orphans = await self._store.transact(work)
         for scope, name, level in await self._store.read("SELECT scope, name, id FROM levels WHERE active = 1"):
             self._levels[Scope(scope), name] = level
         return orphans

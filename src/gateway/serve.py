@@ -2,18 +2,24 @@
 
 SIGTERM, SIGINT   drain and exit 0; a second one exits at once
 SIGHUP            reload the configuration, all or nothing
+
+A ledger that is lost (a failed sync, a broken device, damage, a file that was taken away) ends the process at once with
+STORE_LOST, from the thread that found it: nobody is answered any more, and nothing is closed, because that would sync
+again. The next start reads what is there.
 """
 
 import os
 import queue
 import resource
 import signal
+import sqlite3
 import sys
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 from gateway.api import HEALTH_PATHS, Api, Health
 from gateway.app import Books, Janitor, apply_budgets, build_gateway, open_books
@@ -28,6 +34,8 @@ from gateway.gateway import Gateway
 from gateway.http_head import HttpRefusal
 from gateway.oplog import OpLog
 from gateway.server import FrontLimits, FrontServer
+from gateway.sqlite_file import has_wal_reset_bug
+from gateway.store import Durability
 from llmkit.client import OpenAICompatClient
 from llmkit.errors import ProviderError
 from llmkit.money import format_usd
@@ -36,6 +44,10 @@ from tracekit.sinks import JsonlSink, MemorySink
 from tracekit.trace import Tracer
 
 DEFAULT_CONFIG = "gateway.toml"
+
+STORE_LOST = 74
+"""The exit status of a process that lost its ledger; EX_IOERR of sysexits.h."""
+
 _LOOK = Timeouts(connect_s=2, ttft_s=5, idle_s=5, total_s=10)
 """For asking a demo's upstream what it serves: nobody waits longer for a start."""
 
@@ -104,10 +116,11 @@ class Process:
     def run(self) -> int:
         """Serve until a signal ends it. Raises sqlite_store.StoreRefused, StoreUnavailable, OSError at the start."""
         with ExitStack() as stack:
-            books = open_books(self._data_dir, self._config, clock=self._clock, on_error=self._log.error)
+            books = open_books(
+                self._data_dir, self._config, clock=self._clock, on_error=self._log.error, on_lost=self._lose_store
+            )
             stack.callback(books.close)
-            if books.orphans:
-                self._log.event("holds_of_a_dead_process", holds=books.orphans, on_crash=self._config.store.on_crash)
+            self._tell_of_store(books)
             for warning in self._config.warnings:
                 self._log.event("config_warning", detail=warning)
             tracer = self._tracer(stack)
@@ -159,6 +172,24 @@ class Process:
         left = server.drain(stop_now)
         self._log.event("drained", left_behind=left)
         return 0
+
+    def _tell_of_store(self, books: Books) -> None:
+        store = self._config.store
+        facts = {"sqlite": sqlite3.sqlite_version, "durability": store.durability}
+        if has_wal_reset_bug():
+            facts["warning"] = "this SQLite can damage a file that two programs write: let no other write to ledger.db"
+        self._log.event("store_opened", **facts)
+        if books.orphans:
+            self._log.event("holds_of_a_dead_process", holds=books.orphans, on_crash=store.on_crash)
+        if books.ledger.machine_restarted and store.durability == Durability.NORMAL:
+            self._log.event(
+                "machine_restarted",
+                detail="without a clean stop: the last settlements may be missing; compare with the provider's usage",
+            )
+
+    def _lose_store(self, reason: str) -> NoReturn:
+        self._log.event("store_lost", reason=reason, exit_status=STORE_LOST)
+        os._exit(STORE_LOST)
 
     def _report(self, error: BaseException) -> None:
         """Log what ended an exchange, unless a client did."""
@@ -246,6 +277,7 @@ class Process:
         reasons = ["draining"] if server.phase else []
         details: dict[str, object] = {
             "in_flight": server.in_flight,
+            "wal_bytes": books.store.wal_bytes,
             "deployments": api.gateway.deployment_states(),
             "overage_deployments": api.gateway.overbilled,
         }
