@@ -248,10 +248,14 @@ class Ledger:
         await self._store.transact(work)
 
     async def touch(self) -> None:
-        """Write something that changes nothing, to learn whether writing works again. Raises StoreUnavailable."""
+        """Write something that changes nothing, to learn whether writing works again. Raises StoreUnavailable.
+
+        SQLite does not write a page that stays as it was, so one statement changes it and the next one back.
+        """
         boot_id = self.boot_id
 
         async def work(transaction: Transaction) -> None:
+            await transaction.execute("UPDATE boots SET stopped_ms = 0 WHERE id = ?", (boot_id,))
             await transaction.execute("UPDATE boots SET stopped_ms = NULL WHERE id = ?", (boot_id,))
 
         await self._store.transact(work)

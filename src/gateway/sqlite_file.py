@@ -54,7 +54,7 @@ class OpenFiles:
         return _size(self._paths[1])
 
     def check(self) -> None:
-        """Raise FileMoved if one of them is gone from its path, or another file is there. OSError if nobody can tell."""
+        """Raise FileMoved if one of them is gone from its path, or another is there; OSError if nobody can tell."""
         for path, known in zip(self._paths, self._known, strict=True):
             found = _identity(path)
             if found != known:

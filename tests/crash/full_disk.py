@@ -18,7 +18,8 @@ from unittest import mock
 
 from gateway import sqlite_file, sqlite_store
 from gateway.context import Caller
-from gateway.errors import GatewayError
+from gateway.drive import drive
+from gateway.errors import GatewayError, StoreUnavailable
 from gateway.fake_provider import FakeProvider
 from gateway.providers import ProviderAnswer, UpstreamCall
 from gateway.store import Durability
@@ -105,6 +106,7 @@ class DiskScenario(unittest.TestCase):
             self.world.books.store.flush()
             self.full_at_the_reservation()
             self.full_at_the_settlement()
+            self.assertEqual(self.world.lost, [])
             report = self.world.run("ledger.verify")
             self.assertTrue(report["ok"], report["differences"])
             self.assertEqual((report["open_holds"], report["unresolved_holds"]), (0, 0))
@@ -117,12 +119,14 @@ class DiskScenario(unittest.TestCase):
         for _ in range(3):
             self.refused()
         self.assertEqual(len(self.up.fake.calls), calls)
+        self.assertRaises(StoreUnavailable, drive, self.world.books.ledger.touch())
         self.assertFalse(self.world.books.store.writable)
         self.assertEqual(self.world.books.keys.authenticate(self.raw_key).tenant, "acme")
         self.free()
+        drive(self.world.books.ledger.touch())
+        self.assertTrue(self.world.books.store.writable)
         self.ask()
         after = self.world.shown(self.raw_key)
-        self.assertTrue(self.world.books.store.writable)
         self.assertEqual((after["spent_nanousd"], after["held_nanousd"]), (2 * before["spent_nanousd"], 0))
 
     def full_at_the_settlement(self) -> None:
