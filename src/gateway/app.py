@@ -86,7 +86,7 @@ def open_books(
 
     config   its [store], [cache] and budgets apply; None for a command line that serves nothing
     draw     gives numbers from [0, 1), for the lifetimes of answers that are kept
-    on_lost  is told once why the ledger can commit nothing any more: the process must end, and close nothing
+    on_lost  is told once why the ledger can commit nothing any more: the process must end
     Raises sqlite_store.StoreRefused, StoreUnavailable.
     """
     clock = clock or RealClock()

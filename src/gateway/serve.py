@@ -35,7 +35,6 @@ from gateway.http_head import HttpRefusal
 from gateway.oplog import OpLog
 from gateway.server import FrontLimits, FrontServer
 from gateway.sqlite_file import has_wal_reset_bug
-from gateway.store import Durability
 from llmkit.client import OpenAICompatClient
 from llmkit.errors import ProviderError
 from llmkit.money import format_usd
@@ -181,7 +180,7 @@ class Process:
         self._log.event("store_opened", **facts)
         if books.orphans:
             self._log.event("holds_of_a_dead_process", holds=books.orphans, on_crash=store.on_crash)
-        if books.ledger.machine_restarted and store.durability == Durability.NORMAL:
+        if books.ledger.machine_restarted and store.durability == "normal":
             self._log.event(
                 "machine_restarted",
                 detail="without a clean stop: the last settlements may be missing; compare with the provider's usage",

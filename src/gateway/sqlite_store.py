@@ -5,16 +5,16 @@ wait, each between savepoints, in one BEGIN IMMEDIATE transaction, commits once,
 next one that waits. Queued work goes first in every batch, so a reservation sees every settlement queued before it.
 
 Why one writing connection: releases of SQLite up to 3.51.2 can damage a WAL file that two connections write at once.
-The second connection here is `query_only`.
+All others here are `query_only`: one for each read that runs at the same time, so that a long one delays nobody.
 
 After a final fault of the storage (see sqlite_faults) the store is lost: it commits nothing more, and says so once. It
 copies the write-ahead log into the database itself, because SQLite's automatism hides the faults that it meets, a
 failed sync among them.
 
-Locks: `_mutex` guards `_waiting`, `_leading`, `_closed` and `_lost`. `_read_lock` guards the reading connection. The
-writing connection, `_uncopied` and `_device_faults` belong to the leader. `_queue` is a deque touched by its atomic
-ends alone, so enqueue() needs no lock; `_alarmed` is lowered before the queue is emptied and raised after it is filled,
-so no work is ever left without a wake.
+Locks: `_mutex` guards `_waiting`, `_leading`, `_closed`, `_lost` and `_idle_readers`. The writing connection,
+`_uncopied` and `_device_faults` belong to the leader. `_queue` is a deque touched by its atomic ends alone, so
+enqueue() needs no lock; `_alarmed` is lowered before the queue is emptied and raised after it is filled, so no work is
+ever left without a wake.
 """
 
 import contextlib
@@ -87,7 +87,7 @@ class SqliteStore:
 
     on_error  is told of every failed commit, of queued work that raised, and of a log that could not be copied
     on_lost   is told once, in words, why nothing can be committed any more; before anyone who waits is. The process
-              must end then, without close(): that would sync what is not known to be on the disk
+              must end then
     """
 
     def __init__(
@@ -101,8 +101,7 @@ class SqliteStore:
         self._path = path
         self._writer = connect_writer(path, durability)
         self._writer.execute("PRAGMA wal_autocheckpoint = 0").fetchall()
-        self._reader = connect(path)
-        self._reader.execute("PRAGMA query_only = ON")
+        self._idle_readers = [_connect_reader(path)]
         self._transaction: Transaction = _SqliteTransaction(self._writer)
         self._on_error = on_error
         self._on_lost = on_lost
@@ -115,7 +114,6 @@ class SqliteStore:
         self._leading = False
         self._closed = False
         self._writable = True
-        self._read_lock = threading.Lock()
         self._queue: deque[Work[object]] = deque()
         self._wake: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._alarmed = False
@@ -152,23 +150,50 @@ class SqliteStore:
         self._alarm()
 
     async def read(self, sql: str, params: Sequence[Value] = ()) -> list[Record]:
+        reader = self._take_reader()
         try:
-            with self._read_lock:
-                return self._reader.execute(sql, params).fetchall()
+            return reader.execute(sql, params).fetchall()
         except sqlite3.Error as error:
             self._on_error(error)
             raise StoreUnavailable from error
+        finally:
+            self._give_back(reader)
 
     def close(self) -> None:
-        """Commit what is queued, then close the file. Work that cannot be committed now is lost with the process."""
+        """Commit what is queued, then close the file. Work that cannot be committed now is lost with the process.
+
+        The writer of a lost ledger is left to the end of the process: SQLite would copy the log, and sync once more.
+        """
         self._stop.set()
         self._wake.put(False)
         self._flusher.join()
         with contextlib.suppress(StoreUnavailable):
             self._transact(_nothing, last=True)
-        with self._read_lock:
-            self._reader.close()
-        self._writer.close()
+        with self._mutex:
+            self._closed = True
+            while self._idle_readers:
+                self._idle_readers.pop().close()
+        if not self._lost:
+            self._writer.close()
+
+    def _take_reader(self) -> sqlite3.Connection:
+        with self._mutex:
+            if self._closed:
+                raise StoreUnavailable
+            if self._idle_readers:
+                return self._idle_readers.pop()
+        try:
+            return _connect_reader(self._path)
+        except sqlite3.Error as error:
+            self._on_error(error)
+            raise StoreUnavailable from error
+
+    def _give_back(self, reader: sqlite3.Connection) -> None:
+        with self._mutex:
+            if self._closed:
+                reader.close()
+            else:
+                self._idle_readers.append(reader)
 
     def _transact(self, work: Work[T], *, last: bool = False) -> T:
         """Lead, or wait for a leader. After the `last` ticket none is taken, so nobody uses the connection after it."""
@@ -342,6 +367,12 @@ class SqliteStore:
         except StoreUnavailable:
             return False
         return True
+
+
+def _connect_reader(path: Path) -> sqlite3.Connection:
+    reader = connect(path)
+    reader.execute("PRAGMA query_only = ON")
+    return reader
 
 
 async def _started(work: Work[T], transaction: Transaction) -> T:

@@ -163,7 +163,7 @@ class DiskScenario(unittest.TestCase):
 
     def held(self) -> int:
         """What is held by the committed state: `keys show` would try to commit first."""
-        return int(self.world.books.store._reader.execute("SELECT max(held_nanousd) FROM balances").fetchone()[0])
+        return int(drive(self.world.books.store.read("SELECT max(held_nanousd) FROM balances"))[0][0])
 
 
 def read_only(folder: str) -> str:

@@ -115,7 +115,7 @@ def keeps(promised: tuple[Any, ...], found: tuple[Any, ...] | None) -> bool:
     """Whether what is found is what was promised, or what may come after it."""
     if found is None or promised == found:
         return promised == found
-    return promised[0] == "open" or (promised[0] == "unresolved" and found[0] == "settled")
+    return bool(promised[0] == "open") or (promised[0], found[0]) == ("unresolved", "settled")
 
 
 class PowerCutTest(unittest.TestCase):

@@ -360,7 +360,7 @@ class QueueTest(GroupCommitCase):
             return await names_in(transaction)
 
         def holds_all_locks() -> None:
-            with self.store._mutex, self.store._read_lock:
+            with self.store._mutex:
                 Dropped(self.store, "under all locks")
                 gc.collect()
 

@@ -199,7 +199,7 @@ class _Connection:
 def _translated(error: apsw.Error) -> sqlite3.Error:
     kind = sqlite3.IntegrityError if isinstance(error, apsw.ConstraintError) else sqlite3.OperationalError
     translated = kind(str(error))
-    translated.sqlite_errorcode = error.extendedresult
+    translated.sqlite_errorcode = getattr(error, "extendedresult", sqlite3.SQLITE_ERROR)
     return translated
 
 
