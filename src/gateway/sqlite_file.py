@@ -119,12 +119,11 @@ def _connect(path: Path, durability: Durability) -> sqlite3.Connection:
         raise StoreRefused(f"{path} is empty: a ledger is never that; restore it or move it away")
     if not os.access(path, os.W_OK):
         raise StoreRefused(f"{path} cannot be written by this user")
-    ended_well = not _size(path.with_name(path.name + "-wal"))
+    if _size(path.with_name(path.name + "-wal")):
+        _check_remains(path)
     connection = connect(path)
     try:
         _check_identity(connection, path)
-        if not ended_well:
-            _check_structure(connection, path)
         connection.execute("PRAGMA journal_mode = WAL").fetchall()
         connection.execute(f"PRAGMA journal_size_limit = {WAL_KEPT_BYTES}").fetchall()
         connection.execute(f"PRAGMA synchronous = {'FULL' if durability is Durability.FULL else 'NORMAL'}")
@@ -145,10 +144,24 @@ def _check_identity(connection: sqlite3.Connection, path: Path) -> None:
         raise StoreRefused(f"{path} has schema {version}, this program knows {len(MIGRATIONS)}: use a newer one")
 
 
-def _check_structure(connection: sqlite3.Connection, path: Path) -> None:
-    """Raise StoreRefused if the file contradicts itself. SQLite takes its log away at a clean end, so one that was left
-    behind says that the last owner died, perhaps because of its disk.
+def _check_remains(path: Path) -> None:
+    """Raise StoreRefused if a ledger that was not closed is not ours, or contradicts itself. Changes no file.
+
+    SQLite takes the write-ahead log away at a clean end, so one that is there says that the last owner died, perhaps
+    because of its disk. A connection that may write would copy the log as soon as it is closed.
     """
+    index = path.with_name(path.name + "-shm")
+    had_index = index.exists()
+    try:
+        with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+            _check_identity(connection, path)
+            _check_structure(connection, path)
+    finally:
+        if not had_index:
+            index.unlink(missing_ok=True)
+
+
+def _check_structure(connection: sqlite3.Connection, path: Path) -> None:
     whole = _pragma(connection, "page_count") * _pragma(connection, "page_size") <= CHECKED_WHOLE_BYTES
     for check in ("quick_check",) if whole else (f"quick_check({table})" for table in _READ_BY_EVERY_REQUEST):
         found = connection.execute(f"PRAGMA {check}").fetchone()[0]

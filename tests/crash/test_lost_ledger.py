@@ -1,7 +1,9 @@
 """A disk that breaks under the ledger: a failed sync is final, and the next start finds all that was acknowledged."""
 
+import contextlib
 import http.client
 import json
+import sqlite3
 import tempfile
 import unittest
 from collections.abc import Callable
@@ -12,7 +14,7 @@ from gateway.serve import STORE_LOST
 from tests.crash import lost_ledger
 from tests.support.broken_disk import BrokenDisk, compile_into
 from tests.support.forks import ForkServer
-from tests.support.process import GatewayProcess, run_cli
+from tests.support.process import GatewayProcess
 from tests.support.world import CONFIG
 
 
@@ -117,12 +119,22 @@ class LostProcessTest(BrokenDiskCase):
             self.assertEqual(gateway.wait(), STORE_LOST)
             self.assertEqual(self.disk.later, [])
             self.assert_told(gateway, "SQLITE_IOERR_FSYNC")
-        verified = run_cli("ledger", "verify", "--data-dir", str(gateway.data_dir))
-        self.assertEqual((verified.returncode, verified.stderr), (0, ""))
-        with GatewayProcess(folder=self.home) as gateway:
+        self.pretend_that_the_machine_restarted(gateway)
+        config = self.config + '[store]\ndurability = "normal"\n'
+        with GatewayProcess(config, folder=self.home) as gateway:
+            self.assertEqual(gateway.wait_for_event("store_opened")["sqlite"], sqlite3.sqlite_version)
+            self.assertIn("may be missing", gateway.wait_for_event("machine_restarted")["detail"])
             answered.append(self.ask(gateway, key))
+            self.assertTrue(gateway.command("ledger.verify")["ok"])
             settled = [row["request_id"] for row in gateway.command("ledger.rows") if row["state"] == "settled"]
             self.assertLessEqual(set(answered), set(settled))
+            self.assertGreater(json.loads(gateway.call("GET", "/readyz")[2])["wal_bytes"], 0)
+
+    def pretend_that_the_machine_restarted(self, gateway: GatewayProcess) -> None:
+        """A power cut, for all that the next start can see."""
+        with contextlib.closing(sqlite3.connect(gateway.data_dir / "ledger.db")) as connection, connection:
+            self.assertEqual(connection.execute("SELECT stopped_ms FROM boots ORDER BY id").fetchall(), [(None,)])
+            connection.execute("UPDATE boots SET machine_boot = 'before'")
 
     def test_a_ledger_that_was_taken_away_ends_the_process(self) -> None:
         """Its log was deleted under it, which SQLite would not notice; within one sweep."""

@@ -224,7 +224,7 @@ class FailingTest(GroupCommitCase):
 
     def test_a_failed_commit_wakes_and_fails_all(self) -> None:
         """Every waiter is told, nothing of theirs is kept, and the next transaction goes through."""
-        for error in (disk_error(), disk_error(sqlite3.SQLITE_FULL, "database or disk is full")):
+        for error in (disk_error(), disk_error(sqlite3.SQLITE_BUSY, "database is locked")):
             with self.subTest(error=str(error)):
                 self.doCleanups()
                 self.setUp()
@@ -240,6 +240,16 @@ class FailingTest(GroupCommitCase):
         with self.leading() as waiters:
             waiters.line_up(inserts(names))
             self.fuse = FuseAfter(1, "COMMIT", disk_error(), first=lambda: self.store._writer.execute("ROLLBACK"))
+        self.assert_all_failed(waiters, names)
+
+    def test_a_failed_commit_fails_those_in_line_too(self) -> None:
+        """They have waited for as long as a lock is waited for; none of their work is begun."""
+        names = ["a", "b", "c"]
+        with self.leading() as waiters:
+            waiters.line_up(inserts(names))
+            self.fuse.times = 1
+        self.assertEqual(self.fuse.times, 0)
+        self.assertIsInstance(waiters.errors.pop("leader"), StoreUnavailable)
         self.assert_all_failed(waiters, names)
 
     def test_a_failed_statement_of_one_fails_all(self) -> None:
