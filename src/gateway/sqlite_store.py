@@ -47,7 +47,7 @@ RETRY_AFTER_S = 0.25
 """Pause between commits of queued work while the disk refuses them."""
 
 COPY_AFTER = 256
-"""Pieces of work, each some six pages, after which the log is copied into the database: about 3 MB, as SQLite does."""
+"""Pieces of work after which the log is copied into the database: some 2 MB of it, as SQLite does by itself."""
 
 _MOST_DEVICE_FAULTS = 2
 """In a row, while there is room: one may be of a disk that was full, and is not any more when it is looked at."""

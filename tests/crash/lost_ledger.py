@@ -55,6 +55,7 @@ class Gateway(unittest.TestCase):
         self.assertRaises(StoreUnavailable, self.store.flush)
         self.assertEqual(len(self.world.lost), 1, self.world.lost)
         self.assertIn(name, self.world.lost[0])
+        self.store.close()
         self.assertEqual(self.disk.later, [])
 
     def is_served(self) -> None:

@@ -405,9 +405,9 @@ class LostTest(StoreCase):
                     if replaced:
                         file.write_bytes(aside.read_bytes())
                     self.store.check_files()
+                    self.store.check_files()
                     aside.replace(file)
                     self.assertRegex(self.lost[0], f"ledger.db{suffix} was {'replaced' if replaced else 'taken away'}")
-                    self.store.check_files()
                     self.assert_lost()
 
     def test_a_folder_that_was_moved_loses_it(self) -> None:
@@ -499,13 +499,14 @@ class SettingsTest(StoreCase):
     """How the file is opened."""
 
     def test_durability_is_what_sqlite_is_told(self) -> None:
-        """`full` syncs every commit, `normal` does not; both write ahead."""
+        """`full` syncs every commit, `normal` does not; both write ahead, and the store copies the log."""
         self.store.close()
         for durability, level in ((Durability.FULL, 2), (Durability.NORMAL, 1)):
             store = self.open(durability)
             self.assertEqual(drive(store.transact(self._pragma("synchronous"))), level)
             self.assertEqual(drive(store.transact(self._pragma("journal_mode"))), "wal")
             self.assertEqual(drive(store.transact(self._pragma("foreign_keys"))), 1)
+            self.assertEqual(drive(store.transact(self._pragma("wal_autocheckpoint"))), 0)
             store.close()
 
     def test_a_new_ledger_is_one_file_with_its_mark(self) -> None:
