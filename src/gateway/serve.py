@@ -187,7 +187,7 @@ class Process:
             )
 
     def _lose_store(self, reason: str) -> NoReturn:
-        self._log.event("store_lost", reason=reason, exit_status=STORE_LOST)
+        self._log.last_words("store_lost", reason=reason, exit_status=STORE_LOST)
         os._exit(STORE_LOST)
 
     def _report(self, error: BaseException) -> None:

@@ -166,16 +166,19 @@ class DiskScenario(unittest.TestCase):
         return int(drive(self.world.books.store.read("SELECT max(held_nanousd) FROM balances"))[0][0])
 
 
-def read_only(folder: str) -> str:
-    """Open a ledger that this user may not write, as a user who is bound by that; what it is told."""
+def read_only(folder: str, *, name: str) -> str:
+    """Open a ledger where this user may not write `name`, as a user who is bound by that; what it is told."""
     path = Path(folder)
-    (path / "ledger.db").chmod(0o444)
     if os.geteuid() == 0:
         for entry in (path, *path.iterdir()):
             os.chown(entry, 65534, 65534)
         os.setuid(65534)
+    mode = (path / name).stat().st_mode
+    (path / name).chmod(mode & ~0o222)
     try:
         sqlite_file.connect_writer(path / "ledger.db", Durability.FULL)
     except sqlite_file.StoreRefused as refused:
         return str(refused)
+    finally:
+        (path / name).chmod(mode)
     return "it was opened"

@@ -316,16 +316,18 @@ class RefusedFileTest(unittest.TestCase):
         self.assert_refused("is gone but its write-ahead log is there")
 
     def test_a_ledger_that_may_not_be_written(self) -> None:
-        """A user without the right to write is told so."""
+        """A user without the right to write it, or its folder, is told so."""
         self.ledger()
         memory = Path("/dev/shm")
-        folder = tempfile.mkdtemp(dir=memory if memory.is_dir() else None)
-        self.addCleanup(shutil.rmtree, folder)
-        shutil.copy(self.path, folder)
         with ForkServer() as server:
-            told = server.result(full_disk.read_only, folder=folder)
-        self.assertEqual(told, f"{folder}/ledger.db cannot be written by this user")
-        self.assertEqual([file.name for file in Path(folder).iterdir()], ["ledger.db"])
+            for name in ("ledger.db", ""):
+                folder = Path(tempfile.mkdtemp(dir=memory if memory.is_dir() else None))
+                self.addCleanup(shutil.rmtree, folder)
+                shutil.copy(self.path, folder)
+                told = server.result(full_disk.read_only, folder=str(folder), name=name)
+                self.assertEqual(told, f"{folder / name} cannot be written by this user")
+                self.assertEqual([file.name for file in folder.iterdir()], ["ledger.db"])
+                self.assertEqual((folder / "ledger.db").read_bytes(), self.path.read_bytes())
 
     def test_a_draft_that_was_left_behind_is_no_ledger(self) -> None:
         """A start that died while it made the file does not stand in the way of the next."""
