@@ -4,16 +4,20 @@ A limit on the size of files does it anywhere; a small file system of its own ne
 forked processes: see tests.support.forks.
 """
 
+import contextlib
 import errno
 import os
 import resource
 import signal
+import sqlite3
 import subprocess
+import sys
 import tempfile
 import threading
 import unittest
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 from gateway import sqlite_file, sqlite_store
@@ -23,7 +27,7 @@ from gateway.errors import GatewayError, StoreUnavailable
 from gateway.fake_provider import FakeProvider
 from gateway.providers import ProviderAnswer, UpstreamCall
 from gateway.store import Durability
-from tests.support.connections import watched
+from tests.support.connections import Fuse, disk_error, watched
 from tests.support.world import CONFIG, RealWorld, chat
 
 PATIENCE_S = 20.0
@@ -164,6 +168,29 @@ class DiskScenario(unittest.TestCase):
     def held(self) -> int:
         """What is held by the committed state: `keys show` would try to commit first."""
         return int(drive(self.world.books.store.read("SELECT max(held_nanousd) FROM balances"))[0][0])
+
+
+def opened_by_python() -> list[str]:
+    """The files of the ledger that were opened past SQLite in the life of a gateway, a disk that breaks included."""
+    opened: list[str] = []
+
+    def look(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open" and Path(str(arguments[0])).name in ("ledger.db", "ledger.db-wal", "ledger.db-shm"):
+            opened.append(str(arguments[0]))
+
+    sys.addaudithook(look)
+    fuse = Fuse("COMMIT", lambda: disk_error(sqlite3.SQLITE_IOERR_WRITE))
+    with watched(before=fuse), RealWorld() as world:
+        raw_key = world.key("1")
+        fuse.times = 1
+        for _ in range(2):
+            with contextlib.suppress(GatewayError):
+                world.gateway.handle(raw_key, chat(max_tokens=20))
+        world.run("ledger.verify")
+        world.books.store.check_files()
+        if not world.books.store.wal_bytes or not world.errors:
+            opened.append("nothing happened")
+    return opened
 
 
 def read_only(folder: str, *, name: str) -> str:

@@ -12,6 +12,8 @@ from gateway import sqlite_store
 from gateway.commands import CommandError
 from gateway.drive import drive
 from gateway.errors import GatewayError, StoreUnavailable
+from gateway.sqlite_file import connect_writer
+from gateway.store import Durability
 from tests.crash.full_disk import ActingProvider
 from tests.support.broken_disk import BrokenDisk
 from tests.support.world import CONFIG, RealWorld, chat
@@ -139,6 +141,18 @@ def purge(folder: str) -> None:
     with gateway.assertRaisesRegex(CommandError, "cache cannot be written"):
         gateway.world.run("cache.purge", all=True)
     gateway.is_served()
+
+
+def first_start(folder: str) -> list[str]:
+    """A ledger whose name did not reach the disk is refused; what the second start finds."""
+    path = Path(folder) / "ledger.db"
+    BrokenDisk.of_this_process().fail("sync", path.parent.name)
+    try:
+        connect_writer(path, Durability.FULL)
+    except OSError as error:
+        connect_writer(path, Durability.FULL).close()
+        return [str(error.strerror), *(file.name for file in path.parent.iterdir())]
+    return ["it was opened"]
 
 
 def next_start(folder: str) -> dict[str, Any]:

@@ -193,6 +193,15 @@ class ForeignLockTest(unittest.TestCase):
         return [row for row in self.gateway_world.rows() if row["state"] == state]
 
 
+class OpenTest(unittest.TestCase):
+    """Who opens the ledger."""
+
+    def test_nobody_opens_it_but_sqlite(self) -> None:
+        """A close() of the same file anywhere in the process would drop SQLite's locks."""
+        with ForkServer() as server:
+            self.assertEqual(server.result(full_disk.opened_by_python), [])
+
+
 class RefusedFileTest(unittest.TestCase):
     """Files that a gateway must not start on."""
 

@@ -82,6 +82,15 @@ class StoreCase(unittest.TestCase):
         """All tenants that are committed."""
         return [name for (name,) in drive(self.store.read("SELECT name FROM tenants ORDER BY name"))]
 
+    @staticmethod
+    def pragma(name: str) -> Callable[[Transaction], Awaitable[Any]]:
+        """Work that runs a PRAGMA on the writing connection, and returns what it says."""
+
+        async def work(transaction: Transaction) -> Any:
+            return (await transaction.execute(f"PRAGMA {name}")).records[0][0]
+
+        return work
+
 
 class TransactTest(StoreCase):
     """One piece of work after another."""
@@ -138,6 +147,19 @@ class TransactTest(StoreCase):
                     with self.assertRaises(StoreUnavailable):
                         drive(self.store.transact(insert("a")))
                     self.assertEqual((self.names(), self.lost), ([], []))
+
+    def test_a_database_that_may_not_grow_refuses_and_recovers(self) -> None:
+        """SQLITE_FULL leaves its transaction open: it is rolled back, and the next one goes through once there is room."""
+        pages = drive(self.store.transact(self.pragma("page_count")))
+        drive(self.store.transact(self.pragma(f"max_page_count = {pages}")))
+        for _ in range(2):
+            with self.assertRaises(StoreUnavailable):
+                drive(self.store.transact(insert(*(f"{number:<900}" for number in range(9)))))
+            self.assertFalse(self.store._writer.in_transaction)
+        self.assertEqual((self.names(), self.store.writable, self.lost), ([], False, []))
+        drive(self.store.transact(self.pragma("max_page_count = 1000000")))
+        drive(self.store.transact(insert("a")))
+        self.assertEqual((self.names(), self.store.writable), (["a"], True))
 
     def test_a_transaction_that_sqlite_took_away_is_not_finished(self) -> None:
         """If an error ends the whole transaction, the rest of the batch is not run outside of one."""
@@ -503,10 +525,10 @@ class SettingsTest(StoreCase):
         self.store.close()
         for durability, level in ((Durability.FULL, 2), (Durability.NORMAL, 1)):
             store = self.open(durability)
-            self.assertEqual(drive(store.transact(self._pragma("synchronous"))), level)
-            self.assertEqual(drive(store.transact(self._pragma("journal_mode"))), "wal")
-            self.assertEqual(drive(store.transact(self._pragma("foreign_keys"))), 1)
-            self.assertEqual(drive(store.transact(self._pragma("wal_autocheckpoint"))), 0)
+            self.assertEqual(drive(store.transact(self.pragma("synchronous"))), level)
+            self.assertEqual(drive(store.transact(self.pragma("journal_mode"))), "wal")
+            self.assertEqual(drive(store.transact(self.pragma("foreign_keys"))), 1)
+            self.assertEqual(drive(store.transact(self.pragma("wal_autocheckpoint"))), 0)
             store.close()
 
     def test_a_new_ledger_is_one_file_with_its_mark(self) -> None:
@@ -535,10 +557,3 @@ class SettingsTest(StoreCase):
     def test_the_boot_of_the_machine_has_a_name(self) -> None:
         """It stays the same while the machine runs."""
         self.assertEqual(machine_boot_id(), machine_boot_id())
-
-    @staticmethod
-    def _pragma(name: str) -> Callable[[Transaction], Awaitable[object]]:
-        async def work(transaction: Transaction) -> object:
-            return (await transaction.execute(f"PRAGMA {name}")).records[0][0]
-
-        return work
