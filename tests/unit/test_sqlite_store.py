@@ -149,7 +149,7 @@ class TransactTest(StoreCase):
                     self.assertEqual((self.names(), self.lost), ([], []))
 
     def test_a_database_that_may_not_grow_refuses_and_recovers(self) -> None:
-        """SQLITE_FULL leaves its transaction open: it is rolled back, and the next one goes through once there is room."""
+        """SQLITE_FULL leaves its transaction open: it is rolled back, and with room the next one goes through."""
         pages = drive(self.store.transact(self.pragma("page_count")))
         drive(self.store.transact(self.pragma(f"max_page_count = {pages}")))
         for _ in range(2):
@@ -160,6 +160,19 @@ class TransactTest(StoreCase):
         drive(self.store.transact(self.pragma("max_page_count = 1000000")))
         drive(self.store.transact(insert("a")))
         self.assertEqual((self.names(), self.store.writable), (["a"], True))
+
+    def test_a_database_that_may_not_be_written_refuses_and_recovers(self) -> None:
+        """SQLITE_READONLY comes at BEGIN IMMEDIATE already; reading goes on."""
+        drive(self.store.transact(insert("a")))
+        self.store._writer.execute("PRAGMA query_only = ON")
+        for _ in range(2):
+            with self.assertRaises(StoreUnavailable):
+                drive(self.store.transact(insert("b")))
+        self.assertEqual((self.names(), self.store.writable, self.lost), (["a"], False, []))
+        self.assertEqual(str(self.errors[0]), "attempt to write a readonly database")
+        self.store._writer.execute("PRAGMA query_only = OFF")
+        drive(self.store.transact(insert("b")))
+        self.assertEqual((self.names(), self.store.writable), (["a", "b"], True))
 
     def test_a_transaction_that_sqlite_took_away_is_not_finished(self) -> None:
         """If an error ends the whole transaction, the rest of the batch is not run outside of one."""
