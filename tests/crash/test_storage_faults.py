@@ -119,6 +119,8 @@ class ForeignLockTest(unittest.TestCase):
                 yield
             finally:
                 self.foreigner.close()
+            self.gateway_world.books.store.check_files()
+            self.assertEqual(self.gateway_world.lost, [], "whoever comes and goes takes no file away")
             report = self.gateway_world.run("ledger.verify")
             self.assertTrue(report["ok"], report["differences"])
             self.assertEqual((report["open_holds"], report["unresolved_holds"]), (0, 0))
