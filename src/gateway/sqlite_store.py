@@ -239,6 +239,9 @@ class SqliteStore:
 
     def _run_batch(self, batch: list[_Ticket[Any]]) -> None:
         """Run all queued work and `batch` in one transaction; either all of it is committed or none of it."""
+        if self._lost:
+            self._undo([], batch)
+            return
         queued = self._take_queued()
         changes = self._writer.total_changes
         try:
@@ -299,7 +302,7 @@ class SqliteStore:
         with self._mutex:
             told, self._lost = self._lost, True
         if not told:
-            self._on_lost(f"{type(why).__name__}: {why} ({getattr(why, 'sqlite_errorname', 'moved')})")
+            self._on_lost(f"{why} ({getattr(why, 'sqlite_errorname', type(why).__name__)})")
 
     def _take_queued(self) -> list[Work[object]]:
         taken: list[Work[object]] = []

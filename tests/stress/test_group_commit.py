@@ -252,6 +252,19 @@ class FailingTest(GroupCommitCase):
         self.assertIsInstance(waiters.errors.pop("leader"), StoreUnavailable)
         self.assert_all_failed(waiters, names)
 
+    def test_a_ledger_that_is_lost_while_its_log_is_copied_fails_those_in_line(self) -> None:
+        """The leader's work is committed; of theirs, nothing is begun."""
+        names = ["a", "b", "c"]
+        self.fuse = Fuse("PRAGMA wal_checkpoint", lambda: disk_error(sqlite3.SQLITE_IOERR_FSYNC))
+        with mock.patch.object(sqlite_store, "COPY_AFTER", 1), self.leading() as waiters:
+            waiters.line_up(inserts(names))
+            self.fuse.times = 1
+        self.assertEqual(waiters.results, {"leader": None})
+        self.assertEqual(
+            {name: type(error) for name, error in waiters.errors.items()}, dict.fromkeys(names, StoreUnavailable)
+        )
+        self.assertEqual((self.names(), self.commits), ([], 1))
+
     def test_a_failed_statement_of_one_fails_all(self) -> None:
         """A disk that fills up in the middle is nobody's own fault."""
         names = numbered(20)
