@@ -108,6 +108,10 @@ class Process:
             stack.callback(books.close)
             if books.orphans:
                 self._log.event("holds_of_a_dead_process", holds=books.orphans, on_crash=self._config.store.on_crash)
+            if (epoch := books.ledger.unconfirmed_epoch) is not None:
+                self._log.event(
+                    "ledger_unconfirmed", epoch=epoch, detail="nothing is sent until gateway ledger confirm"
+                )
             for warning in self._config.warnings:
                 self._log.event("config_warning", detail=warning)
             tracer = self._tracer(stack)
@@ -256,6 +260,8 @@ class Process:
             reasons.append("store not readable")
         if not books.store.writable:
             reasons.append("store not writable")
+        if (epoch := books.ledger.unconfirmed_epoch) is not None:
+            reasons.append(f"ledger restored from a backup: gateway ledger confirm {epoch}")
         return Health(not reasons, tuple(reasons), details)
 
     def _catch_signals(self) -> None:

@@ -5,11 +5,13 @@ wait, each between savepoints, in one BEGIN IMMEDIATE transaction, commits once,
 next one that waits. Queued work goes first in every batch, so a reservation sees every settlement queued before it.
 
 Why one writing connection: releases of SQLite up to 3.51.2 can damage a WAL file that two connections write at once.
-The second connection here is `query_only`.
+The second connection here is `query_only`. A copy is read through the writing connection, step by step: it needs no
+snapshot, so the write-ahead log does not grow while a large ledger is copied.
 
 Locks: `_mutex` guards `_waiting`, `_leading` and `_closed`. `_read_lock` guards the reading connection. The writing
-connection belongs to the leader. `_queue` is a deque touched by its atomic ends alone, so enqueue() needs no lock;
-`_alarmed` is lowered before the queue is emptied and raised after it is filled, so no work is ever left without a wake.
+connection belongs to the leader, but for copying, which SQLite keeps out of its transactions. `_queue` is a deque
+touched by its atomic ends alone, so enqueue() needs no lock; `_alarmed` is lowered before the queue is emptied and
+raised after it is filled, so no work is ever left without a wake.
 """
 
 import contextlib
@@ -23,6 +25,7 @@ from typing import Any, Generic, TypeVar
 
 from gateway.drive import drive
 from gateway.errors import StoreUnavailable
+from gateway.sqlite_copy import copy
 from gateway.sqlite_file import connect, connect_writer, run
 from gateway.store import Durability, Record, Result, Transaction, Value, Work
 
@@ -39,6 +42,9 @@ MOST_QUEUED = 100_000
 
 RETRY_AFTER_S = 0.25
 """Pause between commits of queued work while the disk refuses them."""
+
+COPY_PAUSE_S = 0.001
+"""Pause between the steps of a copy, in which requests use the connection that it reads from."""
 
 
 _FAULTS_OF_WORK = frozenset(
@@ -121,6 +127,19 @@ class SqliteStore:
         except sqlite3.Error as error:
             self._on_error(error)
             raise StoreUnavailable from error
+
+    def copy_to(self, draft: Path) -> None:
+        """Copy all that was committed before this call, and what is committed meanwhile, into the empty file `draft`.
+
+        Requests go on. Raises sqlite3.Error if the draft cannot be written, StoreUnavailable if the store is closed.
+        """
+
+        def between() -> None:
+            if self._stop.wait(COPY_PAUSE_S):
+                raise StoreUnavailable
+
+        between()
+        copy(self._writer, draft, between=between)
 
     def close(self) -> None:
         """Commit what is queued, then close the file. Work that cannot be committed now is lost with the process."""

@@ -46,7 +46,15 @@ class Transaction(Protocol):
 Work = Callable[[Transaction], Awaitable[T]]
 
 
-class Store(Protocol):
+class Readable(Protocol):
+    """What can be asked, and not changed."""
+
+    async def read(self, sql: str, params: Sequence[Value] = ()) -> list[Record]:
+        """Records of one SELECT over the last committed state. Raises StoreUnavailable."""
+        ...
+
+
+class Store(Readable, Protocol):
     """A durable, single-writer database."""
 
     async def transact(self, work: Work[T]) -> T:
@@ -64,8 +72,4 @@ class Store(Protocol):
         until one succeeds, so it is lost only with the process, or by an error of its own, which is reported.
         vital  False allows the store to drop it, and count that, when very much waits already
         """
-        ...
-
-    async def read(self, sql: str, params: Sequence[Value] = ()) -> list[Record]:
-        """Records of one SELECT over the last committed state. Raises StoreUnavailable."""
         ...
