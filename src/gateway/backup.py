@@ -40,7 +40,7 @@ class BackupRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a ledger file is: its schema and epoch, the time of the last event that it knows, and how its books stand."""
+    """What a ledger file is: schema, epoch, the time of the last event that it knows, and how its books stand."""
 
     schema: int
     epoch: int
@@ -134,9 +134,9 @@ def _refuse_bad_place(file: Path, directory: Path) -> None:
     """Raise BackupRefused for a path that no backup can be written to."""
     if file.is_dir():
         raise BackupRefused(f"{file} is a directory: name the file to write")
-    if os.path.lexists(file):
-        raise BackupRefused(f"{file} is there already: a backup overwrites nothing")
     if not file.parent.is_dir():
         raise BackupRefused(f"{file.parent} is no directory")
     if is_own_name(file.name) and file.parent.samefile(directory):
         raise BackupRefused(f"{file} is one of the data directory's own files: write the backup somewhere else")
+    if os.path.lexists(file):
+        raise BackupRefused(f"{file} is there already: a backup overwrites nothing")

@@ -192,10 +192,6 @@ def _ask(control: Control, name: str, given: Mapping[str, Any]) -> Any:
 # --- words for people ---------------------------------------------------------------------------------------------
 
 
-_DURATIONS = frozenset(("ttft_ms", "duration_ms"))
-"""All other milliseconds are moments."""
-
-
 def _for_people(result: Any) -> str:
     if isinstance(result, list):
         return "\n\n".join(_for_people(entry) for entry in result) or "nothing"
@@ -203,7 +199,11 @@ def _for_people(result: Any) -> str:
 
 
 def _label(name: str) -> str:
-    return name.removesuffix("_nanousd")
+    return name.removesuffix("_ms" if _is_moment(name) else "_nanousd")
+
+
+def _is_moment(name: str) -> bool:
+    return name.endswith("_ms") and name not in ("ttft_ms", "duration_ms")
 
 
 def _shown(name: str, value: Any) -> str:
@@ -213,7 +213,7 @@ def _shown(name: str, value: Any) -> str:
         return "; ".join(_shown("", each) for each in value)
     if isinstance(value, dict):
         return ", ".join(f"{_label(field)} {_shown(field, each)}" for field, each in value.items())
-    if name.endswith("_ms") and name not in _DURATIONS:
+    if _is_moment(name):
         return datetime.fromtimestamp(value / 1000, UTC).isoformat(" ", "seconds")
     return f"{format_usd(value)} USD" if name.endswith("_nanousd") else str(value)
 

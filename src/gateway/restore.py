@@ -68,7 +68,6 @@ def restore(owned: DataDir, file: Path, clock: Clock, *, replace: bool) -> dict[
     """
     draft = draft_of(owned.ledger)
     _refuse_own(file, owned.ledger, draft)
-    sqlite_copy.remove(draft)
     with sqlite_copy.drafted(draft):
         contents = _draft_of_backup(file, draft)
         replaces = owned.ledger.exists()

@@ -86,7 +86,6 @@ def _copy_before_migration(connection: sqlite3.Connection, path: Path) -> None:
     if version == len(MIGRATIONS):
         return
     draft, kept = draft_of(path), path.with_name(f"{path.name}.schema-{version}")
-    sqlite_copy.remove(draft)
     try:
         with sqlite_copy.drafted(draft):
             sqlite_copy.copy(connection, draft)
