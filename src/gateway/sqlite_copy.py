@@ -39,7 +39,7 @@ def copy(source: sqlite3.Connection, draft: Path, *, between: Callable[[], objec
 
 @contextlib.contextmanager
 def drafted(draft: Path) -> Iterator[Path]:
-    """`draft` as an empty file that only its user may read. What lay there is removed, and after the block what is left."""
+    """`draft` as an empty file for its user alone. What lay there is removed, and after the block what is left."""
     remove(draft)
     os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     try:

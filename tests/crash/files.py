@@ -5,6 +5,7 @@ Every statement, every step of a copy and every change of a directory is one eff
 
 import contextlib
 import os
+import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -81,15 +82,29 @@ def back_up(folder: str, file: str) -> None:
         books.commands.run("backup", {"file": file})
 
 
+def looked_at(path: str) -> Any:
+    """Schema and rows of a ledger as it is."""
+    return [schema(Path(path)), dump(Path(path))]
+
+
 def started(path: str) -> Any:
-    """Schema and rows of a ledger, after whatever a start does to its file; or why there can be no start."""
+    """The same, after whatever a start does to the file; or why there can be no start."""
     try:
         connect_writer(Path(path), Durability.FULL).close()
     except StoreRefused as refused:
         return str(refused)
-    return [schema(Path(path)), dump(Path(path))]
+    return looked_at(path)
 
 
-def looked_at(path: str) -> Any:
-    """Schema and rows of a ledger as it is."""
-    return [schema(Path(path)), dump(Path(path))]
+def aftermath(folder: str, file: str) -> dict[str, Any]:
+    """After a restore that died: the ledger after a start, the one that was set aside, and the epoch that another
+    restore reaches.
+    """
+    ledger = Path(folder) / "ledger.db"
+    found = {"state": started(str(ledger)), "kept": None}
+    for path in Path(folder).glob("ledger.db.epoch-1.*"):
+        if path.suffix.endswith("Z"):
+            with contextlib.suppress(sqlite3.DatabaseError):
+                found["kept"] = looked_at(str(path))
+    restored(folder, file, die_at=None)
+    return found | {"epoch": looked_at(str(ledger))[1]["epochs"][-1][0]}

@@ -103,17 +103,15 @@ class RestoreTest(FileCase):
         self.assertEqual([row[0] for row in new[1]["epochs"]], [2])
         return list(ended.result), new
 
-    def again(self, home: str) -> list[str]:
-        """What is wrong with a restore that comes after the death; the directory is gone then."""
-        ended = self.restore(home, None)
-        [*_, (epoch, *_)] = self.ledger(f"{home}/ledger.db")[1]["epochs"]
+    def fate(self, source: str, die_at: int, *, links: bool = True) -> tuple[list[str], Any, Any]:
+        """Die: what is wrong whatever the ledger was, the ledger after the next start, and the one that was kept."""
+        home = self.home(source)
+        found = self.expect_death(self.restore(home, die_at, links=links))
+        after = self.server.result(files.aftermath, folder=home, file=self.backup)
+        if after["epoch"] not in (2, 3):
+            found.append(f"another restore reaches epoch {after['epoch']}")
         shutil.rmtree(home)
-        return [] if ended.error is None and epoch in (2, 3) else [f"a second restore: {ended}, epoch {epoch}"]
-
-    @staticmethod
-    def kept(home: str) -> Path:
-        """The first ledger that was set aside."""
-        return min(path for path in Path(home).glob("ledger.db.epoch-1.*") if not path.name.endswith("-wal"))
+        return found, after["state"], after["kept"]
 
     def test_the_old_ledger_has_a_log_and_an_open_hold(self) -> None:
         """Otherwise these tests would prove little."""
@@ -127,14 +125,12 @@ class RestoreTest(FileCase):
         self.assertEqual([labels.count(name) for name in ("link", "rename", "replace")], [1, 0, 1])
 
         def fate(at: int) -> list[str]:
-            home = self.home()
-            found = self.expect_death(self.restore(home, at))
-            state = self.started(home)
+            found, state, kept = self.fate("template", at)
             if state not in (self.old, new):
                 found.append(f"neither the old ledger nor the new one: {state}")
-            if state == new and self.ledger(self.kept(home)) != self.old:
+            if state == new and kept != self.old:
                 found.append("the replaced ledger is not what it was")
-            return found + self.again(home)
+            return found
 
         self.everywhere(labels, fate)
 
@@ -142,41 +138,44 @@ class RestoreTest(FileCase):
         """There may be no ledger for a moment: no start takes that for a new directory, and no commit is lost."""
         labels, new = self.rehearse(links=False)
         self.assertEqual([labels.count(name) for name in ("rename", "replace")], [1, 1])
-        first = labels.index("fsync")
+        first = labels.index("PRAGMA", labels.index("fsync"))
 
         def fate(number: int) -> list[str]:
-            home = self.home()
-            found = self.expect_death(self.restore(home, first + number, links=False))
-            state = self.started(home)
+            found, state, kept = self.fate("template", first + number, links=False)
             if isinstance(state, str) and "is gone but ledger.db.epoch-1" in state:
-                state = self.ledger(self.kept(home))
+                state = kept
             if state not in (self.old, new):
                 found.append(f"neither the old ledger nor the new one: {state}")
-            return found + self.again(home)
+            return found
 
         self.everywhere(labels[first:], fate)
 
     def test_killed_at_every_step_over_a_damaged_ledger(self) -> None:
-        """No start succeeds before that of the restored one; the damaged file and its log are kept beside each other."""
+        """No start succeeds before that of the restored one: the damaged file without its log would be another."""
+        damaged = self.damaged()
+        labels, new = self.rehearse(damaged.name)
+        self.assertEqual([labels.count(name) for name in ("link", "rename", "replace")], [2, 0, 1])
+        first = labels.index("PRAGMA", labels.index("fsync"))
+
+        def fate(number: int) -> list[str]:
+            found, state, _ = self.fate(damaged.name, first + number)
+            if not isinstance(state, str) and state != new:
+                found.append(f"a start on neither ledger: {state}")
+            return found
+
+        self.everywhere(labels[first:], fate)
+
+    def test_a_damaged_ledger_and_its_log_are_kept_as_they_are(self) -> None:
+        """Beside each other, so that whoever can mend the file has its last commits."""
+        damaged = self.damaged()
+        content = {suffix: (damaged / f"ledger.db{suffix}").read_bytes() for suffix in ("", "-wal")}
+        self.assertIsNone(self.restore(str(damaged), None).error)
+        kept = "ledger.db.epoch-1.20260101T000000Z"
+        self.assertEqual({suffix: (damaged / f"{kept}{suffix}").read_bytes() for suffix in content}, content)
+
+    def damaged(self) -> Path:
+        """The old ledger, written over at its beginning."""
         damaged = Path(self.home())
         with (damaged / "ledger.db").open("r+b") as file:
             file.write(b"damaged!" * 512)
-        (damaged / "ledger.db-wal").write_bytes(b"damaged!" * 512)
-        content = {suffix: (damaged / f"ledger.db{suffix}").read_bytes() for suffix in ("", "-wal")}
-        labels, new = self.rehearse(damaged.name)
-        first = labels.index("fsync")
-
-        def fate(number: int) -> list[str]:
-            home = self.home(damaged.name)
-            found = self.expect_death(self.restore(home, first + number))
-            state = self.started(home)
-            if not isinstance(state, str) and state != new:
-                found.append(f"a start on neither ledger: {state}")
-            if state == new:
-                kept = self.kept(home)
-                for suffix, expected in content.items():
-                    if kept.with_name(kept.name + suffix).read_bytes() != expected:
-                        found.append(f"ledger.db{suffix} is not what it was")
-            return found + self.again(home)
-
-        self.everywhere(labels[first:], fate)
+        return damaged

@@ -20,7 +20,7 @@ def dump(path: Path) -> Dump:
     """All rows of a ledger that nobody has open; its log, if there is one, is brought in."""
     with contextlib.closing(connect(path)) as connection:
         tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
-        return {name: connection.execute(f"SELECT * FROM {name} ORDER BY 1").fetchall() for name in tables}  # noqa: S608
+        return {name: connection.execute(f"SELECT * FROM {name} ORDER BY 1").fetchall() for name in tables}
 
 
 def schema(path: Path) -> tuple[int, list[tuple[str, str]]]:
@@ -59,7 +59,7 @@ def at_schema(version: int, path: Path, content: bytes) -> None:
         for (table,) in connection.execute("SELECT name FROM main.sqlite_schema WHERE type = 'table'").fetchall():
             columns = [name for (name,) in connection.execute("SELECT name FROM pragma_table_info(?)", (table,))]
             names = ", ".join(columns)
-            connection.execute(f"INSERT INTO main.{table} ({names}) SELECT {names} FROM whole.{table}")  # noqa: S608
+            connection.execute(f"INSERT INTO main.{table} ({names}) SELECT {names} FROM whole.{table}")
         connection.execute("DETACH whole")
     whole.unlink()
 
