@@ -96,6 +96,11 @@ def started(path: str) -> Any:
     return looked_at(path)
 
 
+def aftermath_of_migration(path: str, kept: str) -> list[Any]:
+    """After a migration that died: the ledger as it lies there, after a start, and the copy from before."""
+    return [looked_at(path), started(path), looked_at(kept)]
+
+
 def aftermath(folder: str, file: str) -> dict[str, Any]:
     """After a restore that died: the ledger after a start, the one that was set aside, and the epoch that another
     restore reaches.

@@ -20,10 +20,6 @@ class FileCase(CrashCase):
         """Schema and rows of a ledger as it lies there."""
         return self.server.result(files.looked_at, path=str(path))
 
-    def started(self, home: str) -> Any:
-        """Schema and rows of the ledger after a start; or why there is none."""
-        return self.server.result(files.started, path=f"{home}/ledger.db")
-
     @staticmethod
     def expect_death(ended: Ended) -> list[str]:
         return [] if (ended.signal, ended.error) == (signal.SIGKILL, None) else [str(ended)]
@@ -59,12 +55,14 @@ class MigrationTest(FileCase):
     def fate(self, at: int, source: str, whole: list[Any]) -> list[str]:
         home = Path(self.home(source))
         found = self.expect_death(self.server.run(files.migrate, path=str(home / "ledger.db"), die_at=at))
-        if self.ledger(home / "ledger.db") not in whole:
-            found.append("between two schemas")
-        if self.started(str(home)) != whole[-1]:
-            found.append("the next start does not bring the same ledger")
         kept = f"ledger.db.schema-{whole[0][0][0]}"
-        if self.ledger(home / kept) != whole[0]:
+        paths = {"path": str(home / "ledger.db"), "kept": str(home / kept)}
+        left, started, copied = self.server.result(files.aftermath_of_migration, **paths)
+        if left not in whole:
+            found.append("between two schemas")
+        if started != whole[-1]:
+            found.append("the next start does not bring the same ledger")
+        if copied != whole[0]:
             found.append("the copy is not what the ledger was")
         if (names := sorted(file.name for file in home.iterdir())) != ["ledger.db", kept]:
             found.append(f"left behind: {names}")
@@ -100,7 +98,7 @@ class RestoreTest(FileCase):
         ended = self.restore(home, None, links=links)
         self.assertIsNone(ended.error)
         new = self.ledger(f"{home}/ledger.db")
-        self.assertEqual([row[0] for row in new[1]["epochs"]], [2])
+        self.assertEqual(([row[0] for row in new[1]["epochs"]], new[1]["holds"]), ([2], []))
         return list(ended.result), new
 
     def fate(self, source: str, die_at: int, *, links: bool = True) -> tuple[list[str], Any, Any]:
@@ -155,6 +153,8 @@ class RestoreTest(FileCase):
         damaged = self.damaged()
         labels, new = self.rehearse(damaged.name)
         self.assertEqual([labels.count(name) for name in ("link", "rename", "replace")], [2, 0, 1])
+        _, clean = self.rehearse()
+        self.assertEqual({**new[1], "epochs": []}, {**clean[1], "epochs": []})
         first = labels.index("PRAGMA", labels.index("fsync"))
 
         def fate(number: int) -> list[str]:

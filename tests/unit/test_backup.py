@@ -22,6 +22,7 @@ from gateway.data_dir import DataDir
 from gateway.errors import LedgerUnconfirmed, StoreUnavailable
 from gateway.restore import RestoreRefused, restore
 from gateway.sqlite_file import StoreRefused
+from tests.support.connections import watched
 from tests.support.ledgers import at_schema, dump, execute, rows_of, used_ledger
 from tests.support.world import CONFIG, USD, RealWorld, chat, scripted
 
@@ -68,20 +69,24 @@ class BackupTest(BackupCase):
 
     def test_what_is_committed_meanwhile_is_in_it(self) -> None:
         """A copy is that of its end: no write starts it anew, and every table fits the others."""
-        world = self.world()
-        key = world.key()
-        asked: list[object] = []
+        steps: list[object] = []
 
-        def ask(*_: object) -> None:
-            if len(asked) < 20:
-                asked.append(world.gateway.handle(key, chat()))
+        def seen(sql: str) -> None:
+            if sql == "STEP":
+                steps.append(sql)
+                if len(steps) <= 15:
+                    world.gateway.handle(key, chat())
 
         self.file.touch()
-        with mock.patch.object(sqlite_copy, "STEP_PAGES", 1):
-            sqlite_copy.copy(world.books.store._writer, self.file, between=ask)
+        with mock.patch.object(sqlite_copy, "STEP_PAGES", 1), watched(after=seen):
+            world = self.world()
+            key = world.key()
+            world.books.store.copy_to(self.file)
         with contextlib.closing(sqlite3.connect(self.file, isolation_level=None)) as connection:
+            [pages] = connection.execute("PRAGMA page_count").fetchone()
             report = backup.inspect(connection, self.file).report
-        self.assertEqual((report.differences, report.rows, len(asked)), ((), 20, 20))
+        self.assertEqual((report.differences, report.rows), ((), 15))
+        self.assertLessEqual(len(steps), pages + 1)
 
     def test_bad_places_are_refused(self) -> None:
         """With a reason each; what is there stays, and nothing is added."""
@@ -312,7 +317,10 @@ class RestoreTest(BackupCase):
     def test_the_epoch_is_above_all_that_were(self) -> None:
         """That of the backup, that of the ledger, and, where that cannot be read, those of the ledgers kept here."""
         self.make()
-        self.assertEqual([self.restore()["epoch"] for _ in range(3)], [2, 3, 4])
+        self.assertEqual([self.restore()["epoch"] for _ in range(2)], [2, 3])
+        for path in self.owned.path.glob("ledger.db.epoch-*"):
+            path.unlink()
+        self.assertEqual(self.restore()["epoch"], 4)
         self.owned.ledger.write_bytes(b"not a database\n" * 400)
         told = self.restore()
         self.assertEqual((told["epoch"], told["replaced_is_readable"]), (5, False))
