@@ -5,9 +5,9 @@ its row in `epochs` says what is forgotten as far as that is known, and the ledg
 operator has confirmed that epoch.
 
 Order: the draft is copied, migrated, verified and marked; the cache is removed, because it knows answers from after the
-backup; the replaced ledger gets a second name, under which it stays; the draft is renamed over it. A ledger that SQLite
-can still read is one file by then. One that it cannot may have its log beside it, which would be taken for the new
-ledger's: then it is moved away whole, and until the draft is in place there is none, which every start refuses.
+backup; the replaced ledger gets a second name, under which it stays; the draft is renamed over it. A ledger that can be
+read is one file by then. One that cannot is kept as it is, and may have its log beside it, which would be taken for the
+new ledger's: then all of it is moved away, and until the draft is in place there is none, which every start refuses.
 """
 
 import contextlib
@@ -66,41 +66,43 @@ def restore(owned: DataDir, file: Path, clock: Clock, *, replace: bool) -> dict[
     replace  whether a ledger that is there may be replaced; else what would be is told, and nothing is changed
     Raises RestoreRefused, sqlite3.Error or OSError: the ledger is the one that it was.
     """
-    draft = draft_of(owned.ledger)
-    _refuse_own(file, owned.ledger, draft)
+    ledger, draft = owned.ledger, draft_of(owned.ledger)
+    _refuse_own(file, ledger, draft)
     with sqlite_copy.drafted(draft):
         contents = _draft_of_backup(file, draft)
-        replaces = owned.ledger.exists()
-        replaced = _book_at(owned.ledger) if replaces else None
-        epoch = 1 + max(contents.epoch, replaced.epoch if replaced else 0, _last_epoch_set_aside(owned.ledger))
+        replaces = ledger.exists()
+        replaced = _book_at(ledger) if replaces else None
+        epoch = 1 + max(contents.epoch, replaced.epoch if replaced else 0, _last_epoch_set_aside(ledger))
         now_ms = clock.wall_ms()
-        aside = sqlite_copy.free_name(owned.ledger.with_name(f"ledger.db.epoch-{epoch - 1}.{_stamp(now_ms)}"))
-        with contextlib.closing(connect(draft)) as connection:
-            differences = _differences(_book(connection), replaced) if replaced else None
-            row = {
-                "number": epoch,
-                "restored_ms": now_ms,
-                "backup": str(file),
-                "backup_until_ms": contents.until_ms,
-                "replaced": aside.name if replaces else None,
-                "replaced_until_ms": replaced.until_ms if replaced else None,
-                "differences": json.dumps(differences) if replaced else None,
-            }
-            connection.execute(
-                f"INSERT INTO epochs ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})",  # noqa: S608 - names of our own
-                tuple(row.values()),
-            )
+        aside = sqlite_copy.free_name(ledger.with_name(f"ledger.db.epoch-{epoch - 1}.{_stamp(now_ms)}"))
+        facts: dict[str, Any] = {
+            "backup": str(file),
+            "backup_until_ms": contents.until_ms,
+            "replaced": aside.name if replaces else None,
+            "replaced_until_ms": replaced.until_ms if replaced else None,
+        }
+        differences = _mark(draft, {"number": epoch, "restored_ms": now_ms, **facts}, replaced)
         done = replace or not replaces
         if done:
             sqlite_copy.sync(draft)
             sqlite_copy.remove(owned.cache)
-            _swap(owned.ledger, draft, aside)
-    return (
-        {"restored": done, "epoch": epoch, "file": str(file)}
-        | {name: row[name] for name in ("backup_until_ms", "replaced", "replaced_until_ms")}
-        | {"replaced_is_readable": replaced is not None if replaces else None}
-        | (differences or {})
-    )
+            if replaced:
+                _fold(ledger)
+            _swap(ledger, draft, aside)
+    readable = replaced is not None if replaces else None
+    return {"restored": done, "epoch": epoch, **facts, "replaced_is_readable": readable, **differences}
+
+
+def _mark(draft: Path, row: dict[str, Any], replaced: _Book | None) -> dict[str, Any]:
+    """Begin an epoch in the draft, and return what is forgotten by that; nothing if nobody knows it."""
+    with contextlib.closing(connect(draft)) as connection:
+        differences = _differences(_book(connection), replaced) if replaced else {}
+        row = row | {"differences": json.dumps(differences) if replaced else None}
+        connection.execute(
+            f"INSERT INTO epochs ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})",  # noqa: S608 - names of our own
+            tuple(row.values()),
+        )
+    return differences
 
 
 def _refuse_own(file: Path, ledger: Path, draft: Path) -> None:
@@ -114,7 +116,7 @@ def _refuse_own(file: Path, ledger: Path, draft: Path) -> None:
 def _draft_of_backup(file: Path, draft: Path) -> Contents:
     """Copy, migrate and check the backup. Raises RestoreRefused."""
     try:
-        with contextlib.closing(_open_backup(file)) as source:
+        with contextlib.closing(_open_unchanged(file)) as source:
             check_identity(source, file)
             sqlite_copy.copy(source, draft)
         with contextlib.closing(connect(draft)) as connection:
@@ -128,29 +130,30 @@ def _draft_of_backup(file: Path, draft: Path) -> Contents:
     return contents
 
 
-def _open_backup(file: Path) -> sqlite3.Connection:
+def _open_unchanged(file: Path) -> sqlite3.Connection:
     """A connection that changes nothing. Without a log beside it no other program can be writing to the file."""
-    log = file.with_name(file.name + "-wal")
-    mode = "mode=ro" if log.exists() else "mode=ro&immutable=1"
+    has_log = _beside(file, "-wal").exists() or _beside(file, "-journal").exists()
+    mode = "mode=ro" if has_log else "mode=ro&immutable=1"
     return sqlite3.connect(f"{file.absolute().as_uri()}?{mode}", uri=True, isolation_level=None)
 
 
 def _book_at(ledger: Path) -> _Book | None:
-    """What is known of the ledger that is to be replaced; None if it can no longer be read."""
+    """What is known of the ledger that is to be replaced; None if it is damaged, or none that we know.
+
+    It has a journal only if its owner died while it switched to the write-ahead log: then SQLite undoes that first.
+    """
+    died_at_a_switch = _beside(ledger, "-journal").exists()
     try:
-        with contextlib.closing(connect(ledger)) as connection:
+        with contextlib.closing(connect(ledger) if died_at_a_switch else _open_unchanged(ledger)) as connection:
             check_identity(connection, ledger)
-            return _book(connection)
+            sound = connection.execute("PRAGMA quick_check(1)").fetchone() == ("ok",)
+            return _book(connection) if sound else None
     except StoreRefused:
         return None
     except sqlite3.Error as error:
-        if _is_unreadable(error):
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF in _UNREADABLE:
             return None
         raise
-
-
-def _is_unreadable(error: sqlite3.Error) -> bool:
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF in _UNREADABLE
 
 
 def _book(connection: sqlite3.Connection) -> _Book:
@@ -208,7 +211,6 @@ def _undone(before: _Key, after: _Key) -> str | None:
 
 def _swap(ledger: Path, draft: Path, aside: Path) -> None:
     """Keep what is at `ledger` as `aside`, and put `draft` there."""
-    _fold(ledger)
     own = [suffix for suffix in ("", *sqlite_copy.SIDE_FILES) if _beside(ledger, suffix).exists()]
     for suffix in own:
         if suffix != _INDEX:
@@ -223,15 +225,9 @@ def _swap(ledger: Path, draft: Path, aside: Path) -> None:
 
 
 def _fold(ledger: Path) -> None:
-    """Make the ledger one file, if there is one and SQLite can read it."""
-    if not ledger.exists():
-        return
-    try:
-        with contextlib.closing(connect(ledger)) as connection:
-            connection.execute("PRAGMA journal_mode = DELETE").fetchall()
-    except sqlite3.Error as error:
-        if not _is_unreadable(error):
-            raise
+    """Make a ledger that can be read one file."""
+    with contextlib.closing(connect(ledger)) as connection:
+        connection.execute("PRAGMA journal_mode = DELETE").fetchall()
 
 
 def _keep(path: Path, aside: Path) -> None:

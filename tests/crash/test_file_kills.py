@@ -155,7 +155,7 @@ class RestoreTest(FileCase):
         self.assertEqual([labels.count(name) for name in ("link", "rename", "replace")], [2, 0, 1])
         _, clean = self.rehearse()
         self.assertEqual({**new[1], "epochs": []}, {**clean[1], "epochs": []})
-        first = labels.index("PRAGMA", labels.index("fsync"))
+        first = labels.index("fsync")
 
         def fate(number: int) -> list[str]:
             found, state, _ = self.fate(damaged.name, first + number)

@@ -314,6 +314,18 @@ class RestoreTest(BackupCase):
             sorted(path.name for path in self.owned.path.iterdir()), ["cache.db", "ledger.db", kept.name, "lock"]
         )
 
+    def test_a_ledger_with_a_damaged_page_is_kept_as_it_is(self) -> None:
+        """SQLite would open it; what it still says is not relied on."""
+        self.make()
+        root = rows_of(self.owned.ledger, "SELECT rootpage FROM sqlite_schema WHERE name = 'holds_pending'")[0][0]
+        with self.owned.ledger.open("r+b") as file:
+            file.seek((root - 1) * 2048)
+            file.write(b"\x05" * 8)
+        damaged = self.owned.ledger.read_bytes()
+        told = self.restore()
+        self.assertIs(told["replaced_is_readable"], False)
+        self.assertEqual((self.owned.path / told["replaced"]).read_bytes(), damaged)
+
     def test_the_epoch_is_above_all_that_were(self) -> None:
         """That of the backup, that of the ledger, and, where that cannot be read, those of the ledgers kept here."""
         self.make()
@@ -331,6 +343,34 @@ class RestoreTest(BackupCase):
         shutil.copy(f"{self.file}-5", self.file)
         with contextlib.closing(DataDir.own(self.folder / "fresh")) as fresh:
             self.assertEqual(restore(fresh, self.file, self.clock, replace=False)["epoch"], 6)
+
+    def test_people_are_told_in_words(self) -> None:
+        """Moments in UTC, money in USD, what to do next; a refusal is one line and exit status 1."""
+        data = str(self.folder / "told")
+        Path(data).mkdir()
+        self.file.write_bytes(used_ledger())
+        self.assertEqual(self.run_main("restore", str(self.file), "--data-dir", data)[0], 0)
+        execute(Path(data) / "ledger.db", "UPDATE balances SET spent_nanousd = spent_nanousd + 1500000000")
+        status, out, err = self.run_main("restore", str(self.file), "--data-dir", data, "--yes")
+        self.assertEqual((status, err), (0, "nothing is sent until this is confirmed: gateway ledger confirm 3\n"))
+        self.assertRegex(out, r"(?m)^backup_until +20\d\d-\d\d-\d\d \d\d:\d\d:\d\d\+00:00$")
+        self.assertRegex(
+            out, r"(?m)^missing .*scope tenant, name acme, window total, window_number 0, missing 1\.5 USD"
+        )
+        for arguments, reason in (
+            (("restore", str(self.folder / "none"), "--data-dir", data), "there is no file"),
+            (("restore", str(self.file), "--data-dir", str(self.owned.path)), "is only restored while no gateway runs"),
+            (("restore", __file__, "--data-dir", data, "--yes"), "file is not a database"),
+        ):
+            status, out, err = self.run_main(*arguments)
+            self.assertEqual((status, out, err.count("\n")), (1, "", 1))
+            self.assertIn(reason, err)
+
+    def run_main(self, *arguments: str) -> tuple[int, str, str]:
+        """Exit status, and what is printed."""
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            return main(arguments), out.getvalue(), err.getvalue()
 
     def test_what_was_done_to_keys_is_told(self) -> None:
         """Those that work again though they should not, and those that no longer do."""
@@ -400,6 +440,27 @@ class RestoreTest(BackupCase):
         self.file = self.folder / "copied"
         self.restore()
         self.assertEqual(rows_of(self.owned.ledger, "SELECT name FROM keys"), [("in the log",)])
+
+    def test_a_ledger_that_died_at_its_first_start_is_read(self) -> None:
+        """Its journal, which undoes a switch that was not finished, is brought in before it is looked at."""
+        self.make()
+        copied = self.folder / "copied"
+        with contextlib.closing(sqlite3.connect(self.owned.ledger, isolation_level=None)) as dead:
+            dead.execute("PRAGMA journal_mode = DELETE").fetchall()
+            dead.execute("PRAGMA cache_size = 1").fetchall()
+            dead.execute("BEGIN IMMEDIATE")
+            dead.execute("UPDATE keys SET name = 'not committed'")
+            dead.execute(
+                "INSERT INTO boots (started_ms, pid, machine_boot) SELECT 1, 1, hex(randomblob(9999)) FROM levels"
+            )
+            shutil.copy(self.owned.ledger, copied)
+            shutil.copy(f"{self.owned.ledger}-journal", f"{copied}-journal")
+        self.owned.ledger.unlink()
+        copied.rename(self.owned.ledger)
+        Path(f"{copied}-journal").rename(f"{self.owned.ledger}-journal")
+        told = self.restore()
+        self.assertTrue(told["replaced_is_readable"])
+        self.assertEqual(rows_of(self.owned.path / told["replaced"], "SELECT name FROM keys"), [(None,)])
 
     def test_a_log_whose_ledger_is_gone_is_not_taken_for_the_new_ones(self) -> None:
         """It is set aside like a ledger."""
