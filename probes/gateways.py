@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway import app
-from gateway.api import HEALTH_PATHS, Api, Health
+from gateway.api import EXEMPT_PATHS, Api, Health
 from gateway.clock import RealClock
 from gateway.config import load
 from gateway.data_dir import DataDir
@@ -198,7 +198,7 @@ class Inside(Running):
             api,
             FrontLimits(),
             self.clock,
-            exempt=HEALTH_PATHS.__contains__,
+            exempt=EXEMPT_PATHS.__contains__,
             on_error=self._report,
             stamp=lambda: [("x-request-id", self.gateway.new_facts().request_id)],
         )

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 from urllib.parse import unquote
 
+from gateway.answers import NO_STORE
 from gateway.clock import Clock
 from gateway.commands import CommandError, Commands
 from gateway.context import Facts, Principal
@@ -25,15 +26,16 @@ from gateway.errors import (
     InvalidRequest,
     MethodNotAllowed,
     ModelNotFound,
+    Overloaded,
     UnknownUrl,
     forget,
 )
+from gateway.exchange import Exchange
 from gateway.gateway import Gateway
 from gateway.headers import Headers, bearer, fact_headers, key_of, options_of, request_id
 from gateway.http_head import HttpRefusal, NoBody, RequestHead
 from gateway.redaction import without_secrets
 from gateway.rows import Exit
-from gateway.server import Exchange
 from llmkit.openai import error_payload
 from llmkit.sse import comment, frame
 from llmkit.types import Cancel, Pulse
@@ -46,13 +48,16 @@ HEALTH_PATHS = {
     "/readyz": "ready",
     "/health/readiness": "ready",
 }
+EXEMPT_PATHS = frozenset({*HEALTH_PATHS, "/control"})
+"""What is served however many requests there are: health, and the operator who would change that."""
+
 SILENCE_S = 15.0
 """A stream that has begun is never silent for longer: proxies between cut idle connections, many at 60 s."""
 
 LONG_WAIT_S = 120
 """Client libraries sleep through any Retry-After; beyond this they are told not to retry."""
 
-_JSON = ("content-type", "application/json")
+_JSON = (("content-type", "application/json"), NO_STORE)
 _STREAM = (
     ("content-type", "text/event-stream; charset=utf-8"),
     ("cache-control", "no-cache"),
@@ -143,6 +148,7 @@ class Api:
         _allow(head, *methods)
         if path == _CHAT:
             return self._chat(exchange, gateway, facts, principal)
+        _enter(exchange, principal)
         visible = gateway.visible_models(principal)
         if path == _MODELS:
             models = {"object": "list", "data": [_model(name) for name in visible]}
@@ -162,7 +168,9 @@ class Api:
     def _chat(self, exchange: Exchange, gateway: Gateway, facts: Facts, principal: Principal) -> None:
         caller = _HttpCaller(exchange, facts, self._clock, self._effects)
         try:
-            options, raw = options_of(exchange.head), _body_of(exchange)
+            options = options_of(exchange.head)
+            _enter(exchange, principal)
+            raw = _body_of(exchange)
         except GatewayError as error:
             self._effects.run(gateway.refuse(principal, caller, facts, error))
             raise
@@ -180,7 +188,7 @@ class Api:
         if answer.cut:
             exchange.abort()
         elif answer.body is not None:
-            exchange.respond(200, [_JSON, *fact_headers(facts, self._clock.now_s())], answer.body)
+            exchange.respond(200, [*_JSON, *fact_headers(facts, self._clock.now_s())], answer.body)
 
     # --- operators ----------------------------------------------------------------------------------------------
 
@@ -258,8 +266,17 @@ class _HttpCaller:
         self.due_s = self._clock.now_s() + SILENCE_S
 
 
+def _enter(exchange: Exchange, principal: Principal) -> None:
+    """Wait for a place among the requests that are worked on. Raises Overloaded, ClientGone, Draining."""
+    if not exchange.enter(principal.tenant):
+        raise Overloaded
+
+
 def _body_of(exchange: Exchange) -> bytes:
-    """The body of a request that must have one. Raises InvalidRequest as HTTP refuses it, ClientGone, Draining."""
+    """The body of a request that must have one.
+
+    Raises InvalidRequest as HTTP refuses it, Overloaded, ClientGone, Draining.
+    """
     if isinstance(exchange.head.body, NoBody):
         raise InvalidRequest(
             "The body needs a Content-Length, or chunks.", param="body", status=411, code="length_required"
@@ -267,11 +284,13 @@ def _body_of(exchange: Exchange) -> bytes:
     try:
         return exchange.read_body()
     except HttpRefusal as refusal:
+        if refusal.code == Overloaded.code:
+            raise Overloaded(refusal.message) from refusal
         raise InvalidRequest(refusal.message, status=refusal.status, code=refusal.code) from refusal
 
 
 def _error_headers(error: GatewayError) -> Headers:
-    headers = [_JSON]
+    headers = [*_JSON]
     if error.status == 401:
         headers.append(("www-authenticate", "Bearer"))
     if isinstance(error, MethodNotAllowed):
@@ -309,7 +328,7 @@ def _allow(head: RequestHead, *methods: str) -> None:
 
 
 def _respond_json(exchange: Exchange, status: int, value: Any, facts: Facts) -> None:
-    exchange.respond(status, [_JSON, request_id(facts)], json.dumps(value, separators=(",", ":")).encode())
+    exchange.respond(status, [*_JSON, request_id(facts)], json.dumps(value, separators=(",", ":")).encode())
 
 
 if __name__ == "__main__":

@@ -45,6 +45,7 @@ class ServerConfig:
     """[server]: bounds of what is taken in, and for how long."""
 
     max_body_bytes: Positive = 20_000_000
+    max_bytes_in_flight: Positive = 268_435_456
     max_connections: Positive = 2048
     max_in_flight: Positive = 1024
     max_per_tenant: Positive = 512

@@ -10,12 +10,12 @@ import resource
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from gateway.api import HEALTH_PATHS, Api, Health
+from gateway.api import EXEMPT_PATHS, Api, Health
 from gateway.app import Books, Janitor, apply_budgets, build_gateway, open_books
 from gateway.clock import Clock, RealClock
 from gateway.config import Config, ConfigError, load, load_file
@@ -27,6 +27,7 @@ from gateway.errors import ClientGone, Draining, StoreUnavailable
 from gateway.gateway import Gateway
 from gateway.http_head import HttpRefusal
 from gateway.oplog import OpLog
+from gateway.places import PlaceLimits
 from gateway.server import FrontLimits, FrontServer
 from llmkit.client import OpenAICompatClient
 from llmkit.errors import ProviderError
@@ -36,6 +37,7 @@ from tracekit.sinks import JsonlSink, MemorySink
 from tracekit.trace import Tracer
 
 DEFAULT_CONFIG = "gateway.toml"
+_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 _LOOK = Timeouts(connect_s=2, ttft_s=5, idle_s=5, total_s=10)
 """For asking a demo's upstream what it serves: nobody waits longer for a start."""
 
@@ -104,6 +106,7 @@ class Process:
     def run(self) -> int:
         """Serve until a signal ends it. Raises sqlite_store.StoreRefused, StoreUnavailable, OSError at the start."""
         with ExitStack() as stack:
+            stack.enter_context(held_back(_SIGNALS))
             books = open_books(self._data_dir, self._config, clock=self._clock, on_error=self._log.error)
             stack.callback(books.close)
             if books.orphans:
@@ -112,8 +115,7 @@ class Process:
                 self._log.event(
                     "ledger_unconfirmed", epoch=epoch, detail="nothing is sent until gateway ledger confirm"
                 )
-            for warning in self._config.warnings:
-                self._log.event("config_warning", detail=warning)
+            self._warn(self._config)
             tracer = self._tracer(stack)
             gateway = self._build(self._config, books, tracer)
             janitor = Janitor(books, self._config, self._log)
@@ -129,7 +131,7 @@ class Process:
             )
             server = self._listen(api)
             stack.callback(server.close)
-            self._catch_signals()
+            threading.Thread(target=self._hear_signals, name="signals", daemon=True).start()
             delete_demo_keys(books)
             server.start()
             host, port = server.server_address[:2]
@@ -145,7 +147,7 @@ class Process:
                 api,
                 self._limits(),
                 self._clock,
-                exempt=HEALTH_PATHS.__contains__,
+                exempt=EXEMPT_PATHS.__contains__,
                 on_error=self._report,
                 stamp=lambda: [("x-request-id", api.gateway.new_facts().request_id)],
             )
@@ -191,12 +193,17 @@ class Process:
             self._log.error(error)
             self._log.event("reload_refused", faults=[type(error).__name__])
         else:
+            self._warn(config)
             for name in ("server", "store", "cache"):
                 if getattr(config, name) != getattr(fresh, name):
                     self._log.event("config_warning", detail=f"[{name}] changed: it is only read at the start")
             gateway.succeed(api.gateway)
             api.gateway, self._config = gateway, fresh
             self._log.event("reloaded")
+
+    def _warn(self, config: Config) -> None:
+        for warning in config.warnings:
+            self._log.event("config_warning", detail=warning)
 
     def _build(self, config: Config, books: Books, tracer: Tracer) -> Gateway:
         return build_gateway(
@@ -223,7 +230,13 @@ class Process:
         return FrontLimits(
             max_body_bytes=server.max_body_bytes,
             max_connections=self._affordable(server.max_connections),
-            max_in_flight=server.max_in_flight,
+            max_bytes_in_flight=server.max_bytes_in_flight,
+            places=PlaceLimits(
+                places=server.max_in_flight,
+                per_party=server.max_per_tenant,
+                queue=server.queue,
+                queue_wait_s=server.queue_wait_s,
+            ),
             header_timeout_s=server.header_timeout_s,
             body_timeout_s=server.body_timeout_s,
             write_timeout_s=server.write_timeout_s,
@@ -264,9 +277,9 @@ class Process:
             reasons.append(f"ledger restored from a backup: gateway ledger confirm {epoch}")
         return Health(not reasons, tuple(reasons), details)
 
-    def _catch_signals(self) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, lambda caught, _frame: self._signals.put(caught))
+    def _hear_signals(self) -> None:
+        while True:
+            self._signals.put(signal.sigwait(_SIGNALS))
 
     def _greet(self, books: Books, host: str, port: int) -> None:
         url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
@@ -277,6 +290,20 @@ class Process:
         for line in lines:
             self._announce(line)
         sys.stdout.flush()
+
+
+@contextmanager
+def held_back(signals: Iterable[signal.Signals]) -> Iterator[None]:
+    """Keep signals pending, for this thread and those that it starts from now on, until somebody asks for them.
+
+    A handler in Python runs when the main thread comes back to the interpreter; a signal that arrives just before that
+    thread goes to sleep on a lock would be heard only with the next one.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def delete_demo_keys(books: Books) -> None:

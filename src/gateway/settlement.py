@@ -18,6 +18,7 @@ from gateway.clock import Clock
 from gateway.context import RequestContext
 from gateway.evidence import Charge, Evidence, Reach, assess
 from gateway.ledger import Ledger, Outcome, Purpose, Reservation
+from gateway.redaction import without_secrets
 from gateway.rows import Exit, RequestRow
 from llmkit.prices import PriceEntry
 from llmkit.types import Usage
@@ -166,5 +167,5 @@ class Settlement:
             price_version=self._held.price.version if self._held else None,
             ttft_ms=context.ttft_ms,
             duration_ms=round((self.clock.now_s() - context.started_s) * 1000),
-            tags=",".join(context.tags),
+            tags=",".join(map(without_secrets, context.tags)),
         )

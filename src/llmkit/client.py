@@ -267,20 +267,16 @@ def _error_body(exchange: Exchange) -> bytes:
 
 def _refusal(head: ResponseHead, body: bytes, *, api_key: str | None, now_s: float) -> ProviderError:
     kind = kind_of_status(head.status)
-    said = parse_error(head.status, body.replace(api_key.encode(), b"[key]") if api_key else body)
-
-    def clean(text: str) -> str:
-        return text.replace(api_key, "[key]") if api_key else text
-
+    said = parse_error(head.status, body, api_key)
     return ProviderError(
         kind,
-        clean(said.message) if kind is ProviderErrorKind.CLIENT else f"the upstream answered HTTP {head.status}",
+        said.message if kind is ProviderErrorKind.CLIENT else f"the upstream answered HTTP {head.status}",
         sent=True,
         first_byte_seen=True,
         status=head.status,
-        code=said.code and clean(said.code),
-        param=said.param and clean(said.param),
-        error_type=clean(said.type),
+        code=said.code,
+        param=said.param,
+        error_type=said.type,
         retry_after_s=_retry_after_s(head, now_s),
         usage=said.usage,
     )

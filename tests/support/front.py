@@ -13,15 +13,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.api import HEALTH_PATHS, Api, Health
+from gateway.api import EXEMPT_PATHS, Api, Health
 from gateway.app import build_gateway
 from gateway.clock import Clock, RealClock
 from gateway.engines.threads import BlockingEffects
 from gateway.errors import ClientGone, Draining
+from gateway.exchange import Exchange
 from gateway.http_head import HttpRefusal
 from gateway.oplog import OpLog
 from gateway.providers import Provider
-from gateway.server import Exchange, FrontLimits, FrontServer
+from gateway.server import FrontLimits, FrontServer
 from llmkit.sse import frame
 from tests.support import scripted_upstream
 from tests.support.scripted_upstream import Peer, Request, ScriptedUpstream
@@ -94,7 +95,7 @@ class Front:
             self._handle,
             limits or FrontLimits(),
             self.world.clock,
-            exempt=HEALTH_PATHS.__contains__,
+            exempt=EXEMPT_PATHS.__contains__,
             on_error=self._on_error,
             stamp=lambda: [("x-request-id", self.world.gateway.new_facts().request_id)],
         )
