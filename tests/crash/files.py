@@ -1,11 +1,13 @@
 """Migrations and restores in a process that kills itself at a chosen effect. Runs only in forked processes.
 
-Every statement, every step of a copy and every change of a directory is one effect.
+Every statement, every step of a copy and every change of a directory is one effect; those of other threads, which are
+the cache's and not about money, are none.
 """
 
 import contextlib
 import os
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -41,7 +43,8 @@ def _every_step(effects: Effects, *, links: bool = True) -> Iterator[None]:
         return call
 
     def begin(sql: str) -> None:
-        effects.begin(sql.split(None, 1)[0])
+        if threading.current_thread() is threading.main_thread():
+            effects.begin(sql.split(None, 1)[0])
 
     with contextlib.ExitStack() as stack:
         for name in _CALLS:
@@ -76,10 +79,14 @@ def restored(folder: str, file: str, *, die_at: int | None, links: bool = True) 
     return effects.labels
 
 
-def back_up(folder: str, file: str) -> None:
-    """Write a backup."""
-    with opened(Path(folder), CONFIGS["full"]) as books:
+def back_up(folder: str, file: str, *, die_at: int | None = None) -> list[str]:
+    """Write a backup, unless death comes first. Returns the effects."""
+    effects = Effects(die_at)
+    with _every_step(effects), opened(Path(folder), CONFIGS["full"]) as books:
+        effects.armed = True
         books.commands.run("backup", {"file": file})
+        effects.armed = False
+        return effects.last()
 
 
 def looked_at(path: str) -> Any:
@@ -94,6 +101,14 @@ def started(path: str) -> Any:
     except StoreRefused as refused:
         return str(refused)
     return looked_at(path)
+
+
+def aftermath_of_backup(folder: str, file: str) -> list[Any]:
+    """After a backup that died: what lies at its place, and what another one leaves there."""
+    found = looked_at(file) if Path(file).exists() else None
+    Path(file).unlink(missing_ok=True)
+    back_up(folder, file)
+    return [found, looked_at(file)]
 
 
 def aftermath_of_migration(path: str, kept: str) -> list[Any]:

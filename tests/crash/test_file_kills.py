@@ -70,6 +70,34 @@ class MigrationTest(FileCase):
         return found
 
 
+class BackupTest(FileCase):
+    """A backup of a ledger that is in use."""
+
+    def test_killed_at_every_step(self) -> None:
+        """There is none, or a whole one; the ledger is what it was, and another backup can be written."""
+        home = self.home()
+        labels = self.server.result(files.back_up, folder=home, file=f"{home}/backup")
+        self.assertGreater(labels.count("STEP"), 1)
+        self.assertLess(labels.index("fsync"), labels.index("link"))
+
+        def fate(at: int) -> list[str]:
+            home = self.home()
+            paths = {"folder": home, "file": f"{home}/backup"}
+            found = self.expect_death(self.server.run(files.back_up, **paths, die_at=at))
+            left, again = self.server.result(files.aftermath_of_backup, **paths)
+            for each in (left, again):
+                if each is not None and {**each[1], "boots": []} != whole:
+                    found.append(f"not the whole ledger: {each}")
+            if left is None and at > labels.index("link"):
+                found.append("a backup that has its name is gone")
+            shutil.rmtree(home)
+            return found
+
+        whole = {**self.ledger(f"{home}/backup")[1], "boots": []}
+        self.assertTrue(whole["keys"])
+        self.everywhere(labels, fate)
+
+
 class RestoreTest(FileCase):
     """A restore over a ledger that its dead owner has left, with a log and an open hold."""
 

@@ -17,7 +17,7 @@ from gateway.restore import restore
 from probes.upstream import COST_NANOUSD, Call, Upstream, completion
 from tests.support.process import WAIT_S, GatewayProcess, run_cli
 
-CALLERS = 6
+CALLERS = 4
 
 
 def config(upstream: Upstream, durability: str = "full") -> str:
@@ -105,11 +105,11 @@ class BackupUnderLoadTest(unittest.TestCase):
         with GatewayProcess(config(self.upstream, durability), env={"UP_KEY": "sk-up"}) as gateway:
             load = Load(gateway, gateway.create_key()["key"])
             try:
-                load.wait(60)
+                load.wait(30)
                 sent, acknowledged = self.upstream.metered_nanousd, load.acknowledged
                 told = gateway.cli("backup", str(file))
                 billed = self.upstream.metered_nanousd
-                load.wait(load.acknowledged + 20)
+                load.wait(load.acknowledged + 10)
             finally:
                 load.stop()
             self.assertEqual(load.refused, [])
