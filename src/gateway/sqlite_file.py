@@ -89,7 +89,8 @@ def _copy_before_migration(connection: sqlite3.Connection, path: Path) -> None:
     try:
         with sqlite_copy.drafted(draft):
             sqlite_copy.copy(connection, draft)
-            if not kept.exists() or not filecmp.cmp(draft, kept, shallow=False):
+            copies = path.parent.glob(f"{kept.name}*")
+            if not any(filecmp.cmp(draft, each, shallow=False) for each in copies):
                 sqlite_copy.place(draft, sqlite_copy.free_name(kept))
     except OSError as error:
         raise StoreRefused(f"{path} cannot be copied before its schema is changed: {error}") from error

@@ -81,7 +81,10 @@ class MigrationsTest(unittest.TestCase):
         self.assertEqual(self.names(), ["ledger.db", "ledger.db.schema-1"])
         self.path.write_bytes(older)
         execute(self.path, "UPDATE keys SET name = 'changed since'")
-        self.start()
+        changed = self.path.read_bytes()
+        for _ in range(2):
+            self.path.write_bytes(changed)
+            self.start()
         self.assertEqual(self.names(), ["ledger.db", "ledger.db.schema-1", "ledger.db.schema-1.2"])
 
     def test_a_ledger_that_cannot_be_copied_is_not_migrated(self) -> None:
