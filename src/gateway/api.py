@@ -3,6 +3,7 @@
     POST /v1/chat/completions      a virtual key, as for everything below /v1, known or not
     GET  /v1/models, /v1/models/*
     GET  /healthz, /readyz         nobody; aliases /health/liveliness, /health/liveness, /health/readiness
+    GET  /metrics                  nobody; it says nothing of any one tenant
     POST /control                  the command line, with the secret of the control file
 
 Decides nothing about money, limits or models. `python -m gateway.api` serves.
@@ -19,7 +20,7 @@ from urllib.parse import unquote
 from gateway.answers import NO_STORE
 from gateway.clock import Clock
 from gateway.commands import CommandError, Commands
-from gateway.context import Facts, Principal
+from gateway.context import Facts, Principal, RequestContext
 from gateway.errors import (
     DrainingError,
     GatewayError,
@@ -31,6 +32,7 @@ from gateway.errors import (
     forget,
 )
 from gateway.exchange import Exchange
+from gateway.exposition import CONTENT_TYPE
 from gateway.gateway import Gateway
 from gateway.headers import Headers, bearer, fact_headers, key_of, options_of, request_id
 from gateway.http_head import HttpRefusal, NoBody, RequestHead
@@ -48,8 +50,9 @@ HEALTH_PATHS = {
     "/readyz": "ready",
     "/health/readiness": "ready",
 }
-EXEMPT_PATHS = frozenset({*HEALTH_PATHS, "/control"})
-"""What is served however many requests there are: health, and the operator who would change that."""
+METRICS_PATH = "/metrics"
+EXEMPT_PATHS = frozenset({*HEALTH_PATHS, METRICS_PATH, "/control"})
+"""Answered however much is in flight: what tells of it, and the operator who would change it."""
 
 SILENCE_S = 15.0
 """A stream that has begun is never silent for longer: proxies between cut idle connections, many at 60 s."""
@@ -102,15 +105,22 @@ class Api:
         commands: Commands,
         control_secret: str,
         health: Callable[[], Health],
+        metrics: Callable[[], bytes],
         clock: Clock,
         effects: Effects,
+        on_refused: Callable[[str], None] = lambda code: None,
     ) -> None:
+        """metrics     the page, in Prometheus' text format
+        on_refused  is told the code of each refusal that no row tells of
+        """
         self.gateway = gateway
         self._commands = commands
         self._control_secret = control_secret
         self._health = health
+        self._metrics = metrics
         self._clock = clock
         self._effects = effects
+        self._on_refused = on_refused
 
     def __call__(self, exchange: Exchange) -> None:
         """Answer one request."""
@@ -126,6 +136,9 @@ class Api:
         if path in HEALTH_PATHS:
             _allow(head, "GET", "HEAD")
             return self._answer_health(exchange, HEALTH_PATHS[path], facts)
+        if path == METRICS_PATH:
+            _allow(head, "GET", "HEAD")
+            return exchange.respond(200, [("content-type", CONTENT_TYPE), request_id(facts)], self._metrics())
         if path == "/control" and self._is_operator(head):
             return self._control(exchange, facts)
         if exchange.draining:
@@ -159,7 +172,9 @@ class Api:
         return _respond_json(exchange, 200, _model(name), facts)
 
     def _refuse(self, exchange: Exchange, facts: Facts, error: GatewayError) -> None:
-        facts.exit = facts.exit or Exit.REJECTED
+        if facts.exit is None:
+            facts.exit = Exit.REJECTED
+            self._on_refused(error.code)
         headers = [*_error_headers(error), *fact_headers(facts, self._clock.now_s())]
         exchange.respond(error.status, headers, _error_body(error))
 
@@ -177,6 +192,14 @@ class Api:
         trace_parent = parse_traceparent(exchange.head.get("traceparent"))
         context = gateway.context(principal, raw, caller, options=options, facts=facts, trace_parent=trace_parent)
         try:
+            self._answer_chat(exchange, gateway, context, caller)
+        finally:
+            context.let_go()
+
+    def _answer_chat(
+        self, exchange: Exchange, gateway: Gateway, context: RequestContext, caller: "_HttpCaller"
+    ) -> None:
+        try:
             answer = self._effects.run(gateway.serve(context))
         except GatewayError as error:
             if not caller.started:
@@ -188,7 +211,7 @@ class Api:
         if answer.cut:
             exchange.abort()
         elif answer.body is not None:
-            exchange.respond(200, [*_JSON, *fact_headers(facts, self._clock.now_s())], answer.body)
+            exchange.respond(200, [*_JSON, *fact_headers(context.facts, self._clock.now_s())], answer.body)
 
     # --- operators ----------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@
     ├── UpstreamError               502  the last upstream's answer was unusable
     ├── AllProvidersFailed          503
     ├── DrainingError               503
-    ├── Overloaded                  503  no place among the requests that are worked on, or none for the body
+    ├── Overloaded                  503  no place among the requests that are worked on, or no memory for one more
     ├── StoreUnavailable            503  the ledger cannot commit, so nothing is sent
     │   └── LedgerUnconfirmed       503  it was restored from a backup, and no operator has confirmed that yet
     └── UpstreamTimeout             504

@@ -16,17 +16,19 @@ from dataclasses import replace
 from pathlib import Path
 
 from gateway.api import EXEMPT_PATHS, Api, Health
-from gateway.app import Books, Janitor, apply_budgets, build_gateway, open_books
+from gateway.app import Books, Janitor, answer_room, apply_budgets, build_gateway, open_books
 from gateway.clock import Clock, RealClock
 from gateway.config import Config, ConfigError, load, load_file
 from gateway.data_dir import Control, DataDir
 from gateway.demo import DEMO_BUDGET_USD, DEMO_KEY_NAME, DEMO_TENANT, OPENAI_URL, demo_config
 from gateway.drive import drive
 from gateway.engines.threads import BlockingEffects
-from gateway.errors import ClientGone, Draining, StoreUnavailable
+from gateway.errors import ClientGone, Draining, DrainingError, StoreUnavailable
 from gateway.gateway import Gateway
 from gateway.http_head import HttpRefusal
+from gateway.metrics import Metrics
 from gateway.oplog import OpLog
+from gateway.ops import metrics_page
 from gateway.places import PlaceLimits
 from gateway.server import FrontLimits, FrontServer
 from llmkit.client import OpenAICompatClient
@@ -100,8 +102,11 @@ class Process:
         self._trace_file = trace_file
         self._announce = announce
         self._clock = clock or RealClock()
+        self._started_ms = self._clock.wall_ms()
         self._log = OpLog(self._clock)
+        self._metrics = Metrics()
         self._signals: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self._answer_room = answer_room(config)
 
     def run(self) -> int:
         """Serve until a signal ends it. Raises sqlite_store.StoreRefused, StoreUnavailable, OSError at the start."""
@@ -127,7 +132,17 @@ class Process:
                 control_secret=secret,
                 effects=BlockingEffects(),
                 health=lambda: self._health(books, server, api),
+                metrics=metrics_page(
+                    self._metrics,
+                    books,
+                    self._log,
+                    front=lambda: server,
+                    gateway=lambda: api.gateway,
+                    started_ms=self._started_ms,
+                    on_error=self._log.error,
+                ),
                 clock=self._clock,
+                on_refused=self._metrics.note_refusal,
             )
             server = self._listen(api)
             stack.callback(server.close)
@@ -167,8 +182,12 @@ class Process:
         return 0
 
     def _report(self, error: BaseException) -> None:
-        """Log what ended an exchange, unless a client did."""
-        if not isinstance(error, HttpRefusal | ClientGone | Draining):
+        """Count what ended an exchange, and log it unless it is an outcome."""
+        if isinstance(error, HttpRefusal):
+            self._metrics.note_refusal(error.code)
+        elif isinstance(error, Draining):
+            self._metrics.note_refusal(DrainingError.code)
+        elif not isinstance(error, ClientGone):
             self._log.error(error)
 
     def _hurry(self, stop_now: threading.Event) -> None:
@@ -211,7 +230,9 @@ class Process:
             books,
             clock=self._clock,
             tracer=tracer,
+            room=self._answer_room,
             on_error=self._log.error,
+            metrics=self._metrics,
             on_alarm=lambda deployment, why, status: self._log.event(
                 "deployment_alarm", deployment=deployment, why=why, status=status
             ),
@@ -230,7 +251,7 @@ class Process:
         return FrontLimits(
             max_body_bytes=server.max_body_bytes,
             max_connections=self._affordable(server.max_connections),
-            max_bytes_in_flight=server.max_bytes_in_flight,
+            request_memory_bytes=server.request_memory_bytes,
             places=PlaceLimits(
                 places=server.max_in_flight,
                 per_party=server.max_per_tenant,
@@ -267,7 +288,7 @@ class Process:
             "overage_deployments": api.gateway.overbilled,
         }
         try:
-            unresolved = drive(books.ledger.unresolved_total())
+            _, unresolved = drive(books.ledger.pending_totals())
             details |= {"unresolved_nanousd": unresolved, "unresolved_usd": format_usd(unresolved)}
         except StoreUnavailable:
             reasons.append("store not readable")

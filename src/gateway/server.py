@@ -48,11 +48,11 @@ class FrontLimits:
     """What clients may take of this process; seconds above 0 (the two of the drain 0 or more), counts above 0.
 
     places                who may be worked on, and the line for it
-    max_bytes_in_flight   of all request bodies that are held, half for one party; but never less than one whole body
+    request_memory_bytes   of all request bodies that are held, half for one party; but never less than one whole body
     """
 
     max_body_bytes: int = 20_000_000
-    max_bytes_in_flight: int = 268_435_456
+    request_memory_bytes: int = 268_435_456
     max_connections: int = 2048
     places: PlaceLimits = field(default_factory=PlaceLimits)
     header_timeout_s: float = 10
@@ -113,7 +113,7 @@ class FrontServer(ThreadingHTTPServer):
         self.places = Places(limits.places)
         self.max_body_bytes = limits.max_body_bytes
         self.body_timeout_s = limits.body_timeout_s
-        self.room = Room(max(limits.max_bytes_in_flight, limits.room_of_one))
+        self.room = Room(max(limits.request_memory_bytes, limits.room_of_one))
         self._shares: dict[str | None, Room] = {}
         self._handle = handle
         self._exempt = exempt
@@ -140,6 +140,11 @@ class FrontServer(ThreadingHTTPServer):
     def in_flight(self) -> int:
         """Exchanges that have begun and not ended, those that wait for a place included."""
         return len(self._busy)
+
+    @property
+    def queued(self) -> int:
+        """Requests that wait for a place."""
+        return self.places.waiting
 
     @property
     def connections(self) -> int:
@@ -239,7 +244,7 @@ class FrontServer(ThreadingHTTPServer):
         """A claim on the memory for bodies, within the share of its party."""
         share = self._shares.get(party)
         if share is None:
-            most = max(self.limits.max_bytes_in_flight // 2, self.limits.room_of_one)
+            most = max(self.limits.request_memory_bytes // 2, self.limits.room_of_one)
             share = self._shares.setdefault(party, Room(most, within=self.room))
         return Claim(share)
 

@@ -73,3 +73,11 @@ class Store(Readable, Protocol):
         vital  False allows the store to drop it, and count that, when very much waits already
         """
         ...
+
+    async def read(self, sql: str, params: Sequence[Value] = (), *, patience_s: float | None = None) -> list[Record]:
+        """Records of one SELECT over the last committed state.
+
+        patience_s  how long to wait for other readers; None for as long as they take
+        Raises StoreUnavailable, also for whoever had no more patience.
+        """
+        ...

@@ -400,7 +400,7 @@ class RoomTest(FrontCase):
 
     def test_a_body_without_room_is_refused_and_the_room_comes_back(self) -> None:
         """One party may have half; what another needs is there for it, and small bodies always fit."""
-        server, go_on, read = self.serve_bodies(max_body_bytes=LARGE, max_bytes_in_flight=4 * STEP_BYTES)
+        server, go_on, read = self.serve_bodies(max_body_bytes=LARGE, request_memory_bytes=4 * STEP_BYTES)
         clients = []
         for path, count in ((b"/a", LARGE), (b"/a", LARGE), (b"/a", 60_000), (b"/b", LARGE), (b"/b", LARGE)):
             clients.append(self.connect(server))
@@ -421,7 +421,7 @@ class RoomTest(FrontCase):
 
     def test_only_what_has_arrived_takes_room(self) -> None:
         """A body that was announced and does not come is nobody's loss."""
-        server, go_on, read = self.serve_bodies(max_body_bytes=LARGE, max_bytes_in_flight=LARGE)
+        server, go_on, read = self.serve_bodies(max_body_bytes=LARGE, request_memory_bytes=LARGE)
         dripping = self.connect(server)
         dripping.send(self.body(b"/a", LARGE)[: 100 - LARGE])
         self.until(lambda: server.in_flight == 1)
@@ -433,7 +433,7 @@ class RoomTest(FrontCase):
 
     def test_one_whole_body_always_fits(self) -> None:
         """However small the room was made."""
-        server, go_on, _ = self.serve_bodies(max_body_bytes=LARGE + 1, max_bytes_in_flight=10)
+        server, go_on, _ = self.serve_bodies(max_body_bytes=LARGE + 1, request_memory_bytes=10)
         go_on.set()
         client = self.connect(server)
         for _ in range(2):

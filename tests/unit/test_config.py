@@ -279,10 +279,11 @@ class DefaultsTest(unittest.TestCase):
             config.server,
             ServerConfig(
                 max_body_bytes=20_000_000,
-                max_bytes_in_flight=268_435_456,
+                request_memory_bytes=268_435_456,
                 max_connections=2048,
                 max_in_flight=1024,
                 max_per_tenant=512,
+                answer_memory_bytes=268_435_456,
                 queue=256,
                 queue_wait_s=1,
                 header_timeout_s=10,
@@ -571,7 +572,7 @@ class NumbersTest(unittest.TestCase):
         }
         meaningless = {
             "server": [
-                *("max_body_bytes", "max_bytes_in_flight", "max_connections", "max_in_flight", "max_per_tenant"),
+                *("max_body_bytes", "request_memory_bytes", "max_connections", "max_in_flight", "max_per_tenant"),
                 *("header_timeout_s", "body_timeout_s", "write_timeout_s", "idle_timeout_s"),
             ],
             "store": ["unresolved_after_s", "hold_ttl_s"],
