@@ -13,6 +13,7 @@ from pathlib import Path
 
 from gateway.admission import Admission
 from gateway.attempt import Upstreams
+from gateway.backup import Backups
 from gateway.caching import Caching
 from gateway.clock import Clock, RealClock
 from gateway.commands import Commands
@@ -101,7 +102,8 @@ def open_books(
         keys = KeyRing(store, clock, os.urandom)
         drive(keys.load())
         cache = open_cache(data_dir, config.cache if config else CacheConfig(), clock, draw, on_error)
-        books = Books(store, ledger, keys, cache, Commands(store, ledger, keys, cache, clock), orphans)
+        backups = Backups(store, data_dir.ledger)
+        books = Books(store, ledger, keys, cache, Commands(store, ledger, keys, cache, backups, clock), orphans)
         if not ledger.has_level(Scope.GLOBAL, ""):
             drive(ledger.set_level(Scope.GLOBAL, "", Window.TOTAL, None))
         if config is not None:

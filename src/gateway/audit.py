@@ -6,10 +6,12 @@ agree; it cannot prove that a provider billed what it reported, nor find a chang
 time, a name, a number of tokens, a limit).
 """
 
+import json
 from dataclasses import dataclass
+from typing import Any
 
 from gateway.rows import COLUMNS
-from gateway.store import Record, Store, Value
+from gateway.store import Readable, Record, Value
 
 _BALANCE_DIFFERENCES = """
     SELECT balance, sum(spent), sum(held), sum(unresolved), sum(overage) FROM (
@@ -68,7 +70,7 @@ class Report:
         return not self.differences
 
 
-async def verify(store: Store) -> Report:
+async def verify(store: Readable) -> Report:
     """Recompute every balance and row from the holds, and check the file. Safe at any time; a living gateway may go on.
 
     Raises StoreUnavailable if the file is so damaged that it cannot be read through.
@@ -102,7 +104,7 @@ _HOLD_FIELDS = (
 
 
 async def list_rows(
-    store: Store, *, key_id: str | None = None, request_id: str | None = None, limit: int = MOST_ROWS
+    store: Readable, *, key_id: str | None = None, request_id: str | None = None, limit: int = MOST_ROWS
 ) -> list[dict[str, Value]]:
     """The newest `limit` rows, oldest first, each with what its money has become by now (late settlements included).
 
@@ -136,7 +138,7 @@ def _row(record: Record) -> dict[str, Value]:
     return row | {"stream": bool(row["stream"]), "estimated": bool(row["estimated"])}
 
 
-async def list_holds(store: Store) -> list[dict[str, Value]]:
+async def list_holds(store: Readable) -> list[dict[str, Value]]:
     """Every hold that is open or unresolved, oldest first."""
     records = await store.read(
         f"SELECT {', '.join(_HOLD_FIELDS)} FROM holds WHERE state IN ('open', 'unresolved') ORDER BY id"  # noqa: S608 - constants
@@ -144,7 +146,20 @@ async def list_holds(store: Store) -> list[dict[str, Value]]:
     return [dict(zip(_HOLD_FIELDS, record, strict=True)) for record in records]
 
 
-async def pending_nanousd(store: Store, hold_id: int) -> int | None:
+_EPOCH_FIELDS = (
+    *("number", "restored_ms", "backup", "backup_until_ms", "replaced", "replaced_until_ms", "differences"),
+    "confirmed_ms",
+)
+
+
+async def list_epochs(store: Readable) -> list[dict[str, Any]]:
+    """Every restore, oldest first: what it has replaced and forgotten; `differences` is None where nobody knows it."""
+    records = await store.read(f"SELECT {', '.join(_EPOCH_FIELDS)} FROM epochs ORDER BY number")  # noqa: S608 - constants
+    epochs = [dict(zip(_EPOCH_FIELDS, record, strict=True)) for record in records]
+    return [epoch | {"differences": json.loads(epoch["differences"] or "null")} for epoch in epochs]
+
+
+async def pending_nanousd(store: Readable, hold_id: int) -> int | None:
     """The amount of a hold that is open or unresolved; None if there is no such hold."""
     records = await store.read(
         "SELECT amount_nanousd FROM holds WHERE id = ? AND state IN ('open', 'unresolved')", (hold_id,)
@@ -152,7 +167,7 @@ async def pending_nanousd(store: Store, hold_id: int) -> int | None:
     return int(records[0][0]) if records else None
 
 
-async def usage(store: Store) -> list[dict[str, Value]]:
+async def usage(store: Readable) -> list[dict[str, Value]]:
     """Requests, tokens and cost per tenant, key and alias; late settlements count, as in the balances."""
     names = ("tenant", "key_id", "alias", "requests", "prompt_tokens", "completion_tokens", "cost_nanousd")
     records = await store.read(

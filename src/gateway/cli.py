@@ -9,18 +9,22 @@ import http.client
 import json
 import os
 import signal
+import sqlite3
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from gateway import __version__
 from gateway.app import data_dir_path, open_books
+from gateway.clock import RealClock
 from gateway.commands import CommandError
 from gateway.config import ConfigError
 from gateway.data_dir import Control, DataDir, DataDirInUse, DataDirRefused, read_control
 from gateway.errors import StoreUnavailable
+from gateway.restore import RestoreRefused, restore
 from gateway.serve import Process, find_config, load_config
 from gateway.sqlite_file import StoreRefused
 from llmkit.money import format_usd
@@ -29,6 +33,12 @@ _OWNER_WAIT_S = 5.0
 """An owner that is just starting or ending has this long to become reachable or to let go."""
 
 _ASK_TIMEOUT_S = 60.0
+_BACKUP_TIMEOUT_S = 3600.0
+"""A ledger of gigabytes is copied at some tens of megabytes a second, and then read whole."""
+
+_PROVES = frozenset(("ledger.verify", "backup"))
+"""Commands that fail if the books do not balance."""
+
 _FIRST = "keys.create"
 """The only command that makes a data directory: a key may be made before the first start."""
 
@@ -53,7 +63,7 @@ def main(argv: Sequence[str] | None = None, env: Mapping[str, str] | None = None
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return UNREAD
-    except (CommandError, StoreRefused, DataDirInUse, DataDirRefused, OSError) as error:
+    except (CommandError, RestoreRefused, StoreRefused, DataDirInUse, DataDirRefused, OSError) as error:
         return _complain(str(error), FAILED)
     except StoreUnavailable:
         return _complain("the ledger cannot be written", FAILED)
@@ -110,9 +120,32 @@ def _check(arguments: argparse.Namespace, env: Mapping[str, str]) -> int:
 
 def _command(arguments: argparse.Namespace, env: Mapping[str, str]) -> int:
     given = {name: getattr(arguments, name) for name in arguments.takes if getattr(arguments, name) is not None}
+    if "file" in given:
+        given["file"] = str(Path(given["file"]).absolute())
     result = _run_anywhere(data_dir_path(arguments.data_dir, env), arguments.command_name, given)
     print(json.dumps(result) if arguments.json else _for_people(result))
-    return FAILED if arguments.command_name == "ledger.verify" and not result["ok"] else 0
+    return FAILED if arguments.command_name in _PROVES and not result["ok"] else 0
+
+
+def _restore(arguments: argparse.Namespace, env: Mapping[str, str]) -> int:
+    path, file = data_dir_path(arguments.data_dir, env), Path(arguments.file)
+    if not file.is_file():
+        raise RestoreRefused(f"there is no file {file}")
+    try:
+        owned = DataDir.own(path)
+    except DataDirInUse as error:
+        raise RestoreRefused(f"a ledger is only restored while no gateway runs on it: {error}") from error
+    try:
+        told = restore(owned, file.absolute(), RealClock(), replace=arguments.yes)
+    except sqlite3.Error as error:
+        raise RestoreRefused(f"nothing was restored: {error}") from error
+    finally:
+        owned.close()
+    print(json.dumps(told) if arguments.json else _for_people(told))
+    if not told["restored"]:
+        return _complain(f"nothing was changed: there is a ledger in {path}; to replace it, say --yes", FAILED)
+    print(f"nothing is sent until this is confirmed: gateway ledger confirm {told['epoch']}", file=sys.stderr)
+    return 0
 
 
 def _run_anywhere(path: Path, name: str, given: Mapping[str, Any]) -> Any:
@@ -139,7 +172,8 @@ def _run_anywhere(path: Path, name: str, given: Mapping[str, Any]) -> Any:
 
 
 def _ask(control: Control, name: str, given: Mapping[str, Any]) -> Any:
-    connection = http.client.HTTPConnection(control.host, control.port, timeout=_ASK_TIMEOUT_S)
+    timeout_s = _BACKUP_TIMEOUT_S if name == "backup" else _ASK_TIMEOUT_S
+    connection = http.client.HTTPConnection(control.host, control.port, timeout=timeout_s)
     headers = {"Authorization": f"Bearer {control.secret}", "Content-Type": "application/json"}
     try:
         connection.request("POST", "/control", json.dumps({"command": name, "arguments": given}), headers)
@@ -165,12 +199,22 @@ def _for_people(result: Any) -> str:
 
 
 def _label(name: str) -> str:
-    return name.removesuffix("_nanousd")
+    return name.removesuffix("_ms" if _is_moment(name) else "_nanousd")
+
+
+def _is_moment(name: str) -> bool:
+    return name.endswith("_ms") and name not in ("ttft_ms", "duration_ms")
 
 
 def _shown(name: str, value: Any) -> str:
-    if value is None or value == "":
+    if value is None or value in ("", [], ()):
         return "-"
+    if isinstance(value, list | tuple):
+        return "; ".join(_shown("", each) for each in value)
+    if isinstance(value, dict):
+        return ", ".join(f"{_label(field)} {_shown(field, each)}" for field, each in value.items())
+    if _is_moment(name):
+        return datetime.fromtimestamp(value / 1000, UTC).isoformat(" ", "seconds")
     return f"{format_usd(value)} USD" if name.endswith("_nanousd") else str(value)
 
 
@@ -243,6 +287,20 @@ def _parser() -> argparse.ArgumentParser:
     )
     void = _add(actions, shared, "ledger.void", "give an open or unresolved hold back", "hold")
     void.add_argument("hold", type=int, metavar="HOLD", help="its id, see ledger holds")
+    _add(actions, shared, "ledger.epochs", "every restore: what it has replaced, and what it has forgotten")
+    words = "admit requests again after a restore: what it has forgotten is taken note of"
+    confirm = _add(actions, shared, "ledger.confirm", words, "epoch")
+    confirm.add_argument("epoch", type=int, metavar="EPOCH", help="as restore, /readyz and ledger epochs tell it")
+    words = "write a verified copy of the ledger to FILE, also while the gateway serves; exit 1 if its books differ"
+    backup = _add(commands, shared, "backup", words, "file")
+    backup.add_argument("file", metavar="FILE", help="must not be there yet")
+    words = "make a backup the ledger of a stopped gateway; the replaced one is kept beside it"
+    restoring = commands.add_parser("restore", parents=[shared], help=words, description=words)
+    restoring.add_argument("file", metavar="FILE", help="what gateway backup has written, or any ledger that is whole")
+    restoring.add_argument(
+        "--yes", action="store_true", help="replace the ledger that is there; else say what would be"
+    )
+    restoring.set_defaults(run=_restore)
     cache = commands.add_parser("cache", help="the exact cache: its counts; forget what was remembered")
     actions = cache.add_subparsers(required=True, metavar="ACTION")
     _add(actions, shared, "cache.stats", "entries and bytes; hits, misses and the like since the start")

@@ -6,15 +6,17 @@ implementation and one set of rules. Runs on the calling thread.
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from gateway import audit
+from gateway.backup import BackupRefused, Backups
 from gateway.clock import Clock
 from gateway.drive import drive
 from gateway.errors import StoreUnavailable
 from gateway.exact_cache import CacheUnavailable, ExactCache
 from gateway.keys import InvalidTenant, Key, KeyChanged, KeyRing, UnknownKey
-from gateway.ledger import AlreadyResolved, Ledger, Scope
+from gateway.ledger import AlreadyResolved, Ledger, NothingToConfirm, Scope
 from gateway.migrations import MAX_NANOUSD
 from gateway.sqlite_store import SqliteStore
 from gateway.types import Window
@@ -38,8 +40,11 @@ class CommandError(Exception):
 class Commands:
     """The operator's commands over one open data directory."""
 
-    def __init__(self, store: SqliteStore, ledger: Ledger, keys: KeyRing, cache: ExactCache, clock: Clock) -> None:
+    def __init__(
+        self, store: SqliteStore, ledger: Ledger, keys: KeyRing, cache: ExactCache, backups: Backups, clock: Clock
+    ) -> None:
         self._store = store
+        self._backups = backups
         self._cache = cache
         self._ledger = ledger
         self._keys = keys
@@ -58,6 +63,9 @@ class Commands:
             "ledger.holds": lambda _: drive(audit.list_holds(self._store)),
             "ledger.settle": self._settle,
             "ledger.void": self._void,
+            "ledger.epochs": lambda _: drive(audit.list_epochs(self._store)),
+            "ledger.confirm": self._confirm,
+            "backup": self._backup,
             "usage": lambda _: drive(audit.usage(self._store)),
             "cache.stats": lambda _: self._cache.stats(),
             "cache.purge": self._purge,
@@ -77,7 +85,9 @@ class Commands:
             raise CommandError(f"key {error} was changed by another command at the same time: try again") from error
         except AlreadyResolved as error:
             raise CommandError(f"hold {error} is not open or unresolved") from error
-        except CacheUnavailable as error:
+        except NothingToConfirm as error:
+            raise CommandError(f"there is no epoch {error} that waits to be confirmed: see ledger epochs") from error
+        except (BackupRefused, CacheUnavailable) as error:
             raise CommandError(str(error)) from error
         except StoreUnavailable as error:
             why = f": {error.__cause__}" if error.__cause__ else ""
@@ -169,6 +179,19 @@ class Commands:
         hold_id = _int(arguments, "hold")
         drive(self._ledger.resolve_by_admin(hold_id, None))
         return {"hold": hold_id, "state": "void"}
+
+    def _confirm(self, arguments: Arguments) -> dict[str, Any]:
+        epoch = _int(arguments, "epoch")
+        drive(self._ledger.confirm(epoch))
+        return {"epoch": epoch, "confirmed": True}
+
+    # --- backup -------------------------------------------------------------------------------------------------
+
+    def _backup(self, arguments: Arguments) -> dict[str, Any]:
+        file = arguments.get("file")
+        if type(file) is not str or "\0" in file or not Path(file).is_absolute():
+            raise CommandError("file must be an absolute path")
+        return self._backups.write(Path(file))
 
     # --- cache --------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,8 @@
 
 DATA_DIR/lock       flock'ed by the living owner; its content means nothing
 DATA_DIR/control    mode 0600: address, pid and a random secret of this start, for the command line
-DATA_DIR/ledger.db  the ledger
+DATA_DIR/ledger.db  the ledger. `ledger.db.schema-1` is a copy from before a migration, `ledger.db.epoch-1.TIME` one
+                    that a restore has replaced: both are kept until somebody takes them away
 DATA_DIR/cache.db   answers that may be given again; may be deleted while nobody owns the directory
 """
 
@@ -13,6 +14,8 @@ import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
+
+_OWN_NAMES = ("lock", "control", "ledger.db", "cache.db")
 
 _HINT = "choose another with --data-dir or GATEWAY_DATA_DIR"
 
@@ -84,6 +87,11 @@ class DataDir:
         """Take the control file away and let go of the lock."""
         _take_control_away(self.path)
         os.close(self._lock_fd)
+
+
+def is_own_name(name: str) -> bool:
+    """Whether a file of this name in a data directory is, or may become, one of its own."""
+    return any(name == own or name.startswith((f"{own}.", f"{own}-")) for own in _OWN_NAMES)
 
 
 def _open_lock(path: Path, make: bool) -> int:

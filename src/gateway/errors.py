@@ -17,6 +17,7 @@
     ├── DrainingError               503
     ├── Overloaded                  503  no place among the requests that are worked on, or no memory for one more
     ├── StoreUnavailable            503  the ledger cannot commit, so nothing is sent
+    │   └── LedgerUnconfirmed       503  it was restored from a backup, and no operator has confirmed that yet
     └── UpstreamTimeout             504
     ClientGone                      the client left; nobody is there to be told
     Draining                        the process ends and this request has used up its grace
@@ -160,6 +161,15 @@ class StoreUnavailable(GatewayError):
 
     def __init__(self) -> None:
         super().__init__("The ledger cannot be written, so no request is sent.", retry_after_s=1)
+
+
+class LedgerUnconfirmed(StoreUnavailable):
+    def __init__(self) -> None:
+        GatewayError.__init__(
+            self,
+            "The ledger was restored from a backup: no request is sent until the gateway's operator has confirmed it.",
+            retry_after_s=30,
+        )
 
 
 class UpstreamTimeout(GatewayError):

@@ -16,6 +16,9 @@ All amounts are nano-dollars. Every method is one transaction; `settle`, `void`,
 fail for want of a disk: with durability `normal` they are queued, with `full` they are committed now or, if that is not
 possible, queued until it is. Money that is merely queued still counts as held.
 
+A ledger that was restored from a backup has forgotten what was spent since. It is in a new epoch, and makes no
+reservation until an operator has confirmed that epoch.
+
 The ledger does not know prices, providers or HTTP.
 """
 
@@ -26,7 +29,7 @@ from typing import Any, NoReturn
 
 from gateway import rows
 from gateway.clock import Clock
-from gateway.errors import BudgetExceeded, BudgetReserved, StoreUnavailable
+from gateway.errors import BudgetExceeded, BudgetReserved, LedgerUnconfirmed, StoreUnavailable
 from gateway.migrations import MAX_NANOUSD
 from gateway.rows import Exit, Money, MoneyState, RequestRow
 from gateway.store import Durability, Record, Store, Transaction, Work
@@ -143,6 +146,10 @@ class AlreadyResolved(Exception):
     """The hold is not there, or not in a state from which this step leads on. Nothing was changed."""
 
 
+class NothingToConfirm(Exception):
+    """No epoch of this number waits to be confirmed. Nothing was changed."""
+
+
 class LedgerBroken(RuntimeError):
     """A balance does not match its holds: a programmer's error. The transaction was rolled back."""
 
@@ -205,6 +212,7 @@ class Ledger:
 
     machine_restarted  the last life did not end cleanly, and the machine was restarted since: what was committed with
                        durability `normal` shortly before may be missing
+    unconfirmed_epoch  the epoch that this ledger was restored into and that nobody has confirmed yet, or None
     """
 
     def __init__(self, store: Store, clock: Clock, *, durability: Durability = Durability.FULL) -> None:
@@ -215,6 +223,7 @@ class Ledger:
         self._opened: dict[int, float] = {}
         self.boot_id = 0
         self.machine_restarted = False
+        self.unconfirmed_epoch: int | None = None
 
     # --- starting -----------------------------------------------------------------------------------------------
 
@@ -236,6 +245,8 @@ class Ledger:
         self.boot_id, self.machine_restarted, orphans = await self._store.transact(work)
         for scope, name, level in await self._store.read("SELECT scope, name, id FROM levels WHERE active = 1"):
             self._levels[Scope(scope), name] = level
+        waiting = await self._store.read("SELECT max(number) FROM epochs WHERE confirmed_ms IS NULL")
+        self.unconfirmed_epoch = waiting[0][0]
         return orphans
 
     async def close(self) -> None:
@@ -246,6 +257,21 @@ class Ledger:
             await transaction.execute("UPDATE boots SET stopped_ms = ? WHERE id = ?", (stopped_ms, boot_id))
 
         await self._store.transact(work)
+
+    async def confirm(self, epoch: int) -> None:
+        """An operator has taken note of what the restore into `epoch` has forgotten: reservations are made from now on.
+
+        Raises NothingToConfirm, StoreUnavailable.
+        """
+        if epoch != self.unconfirmed_epoch:
+            raise NothingToConfirm(epoch)
+        at_ms = self._clock.wall_ms()
+
+        async def work(transaction: Transaction) -> None:
+            await transaction.execute("UPDATE epochs SET confirmed_ms = ? WHERE confirmed_ms IS NULL", (at_ms,))
+
+        await self._store.transact(work)
+        self.unconfirmed_epoch = None
 
     async def touch(self) -> None:
         """Write something that changes nothing, to learn whether writing works again. Raises StoreUnavailable.
@@ -310,9 +336,11 @@ class Ledger:
         amount_nanousd  upper bound of the call's cost, >= 0.
         Returns a reservation; settle, void or leave it unresolved exactly once.
         Raises BudgetExceeded (402) if spent and unresolved money leave no room at some level, BudgetReserved (429) if
-        only other requests' holds are in the way, StoreUnavailable; nothing is booked then.
+        only other requests' holds are in the way, LedgerUnconfirmed, StoreUnavailable; nothing is booked then.
         """
         _check_hold(amount_nanousd)
+        if self.unconfirmed_epoch is not None:
+            raise LedgerUnconfirmed
 
         async def work(transaction: Transaction) -> Reservation:
             return await self._open_hold(transaction, account, amount_nanousd, purpose)

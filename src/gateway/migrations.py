@@ -2,7 +2,8 @@
 
 Amounts are nano-dollars in STRICT integer columns, bounded far below 2**63 so that a sum cannot turn into a float.
 `holds` is the book of what was reserved and what became of it; `balances` is its running sum per level and window, kept
-in the same transaction; `requests` has one row per request and is append-only, which triggers enforce.
+in the same transaction; `requests` has one row per request and is append-only, which triggers enforce. `epochs` has one
+row per restore: a ledger that was never restored is in epoch 1. A step that was released is never edited.
 """
 
 APPLICATION_ID = 0x67776C31
@@ -118,5 +119,18 @@ _V1 = (
         BEGIN SELECT RAISE(ABORT, 'request rows are append-only'); END""",
 )
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_V1,)
+_V2 = (
+    """CREATE TABLE epochs (
+        number INTEGER PRIMARY KEY CHECK (number > 1),
+        restored_ms INTEGER NOT NULL,
+        backup TEXT NOT NULL,
+        backup_until_ms INTEGER NOT NULL,
+        replaced TEXT,
+        replaced_until_ms INTEGER,
+        differences TEXT,
+        confirmed_ms INTEGER
+    ) STRICT""",
+)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_V1, _V2)
 """Step k (from 1) takes a database from `user_version` k - 1 to k."""

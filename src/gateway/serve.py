@@ -197,6 +197,8 @@ class Process:
         self._log.event("store_opened", **facts)
         if books.orphans:
             self._log.event("holds_of_a_dead_process", holds=books.orphans, on_crash=store.on_crash)
+        if (epoch := books.ledger.unconfirmed_epoch) is not None:
+            self._log.event("ledger_unconfirmed", epoch=epoch, detail="nothing is sent until gateway ledger confirm")
         if books.ledger.machine_restarted and store.durability == "normal":
             self._log.event(
                 "machine_restarted",
@@ -321,6 +323,8 @@ class Process:
             reasons.append("store not readable")
         if not books.store.writable:
             reasons.append("store not writable")
+        if (epoch := books.ledger.unconfirmed_epoch) is not None:
+            reasons.append(f"ledger restored from a backup: gateway ledger confirm {epoch}")
         return Health(not reasons, tuple(reasons), details)
 
     def _hear_signals(self) -> None:

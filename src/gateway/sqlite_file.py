@@ -1,13 +1,18 @@
-"""The ledger's file: made whole or not at all, checked before anything in it is changed, migrated step by step."""
+"""The ledger's file: made whole or not at all, checked before anything in it is changed, migrated step by step.
+
+Before a ledger is migrated it is copied: `ledger.db.schema-1` is what it was at schema 1. Such copies, and ledgers that
+a restore has replaced, are kept until somebody takes them away; where one of them is, no empty ledger is ever made.
+"""
 
 import contextlib
-import errno
+import filecmp
 import os
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from gateway import sqlite_copy
 from gateway.migrations import APPLICATION_ID, MIGRATIONS
 from gateway.store import Durability, Record, Result, Value
 
@@ -101,26 +106,22 @@ def _create(path: Path) -> None:
     """Make an empty ledger, whole or not at all: a process that dies on the way leaves only a draft behind."""
     if path.with_name(path.name + "-wal").exists():
         raise StoreRefused(f"{path} is gone but its write-ahead log is there: restore it or move the log away")
-    draft = path.with_name(path.name + ".new")
-    draft.unlink(missing_ok=True)
+    draft = draft_of(path)
+    kept = sorted(each.name for each in path.parent.glob(f"{path.name}.*") if not each.name.startswith(draft.name))
+    if kept:
+        raise StoreRefused(f"{path} is gone but {kept[-1]} is there: gateway restore it, or move it away")
+    sqlite_copy.remove(draft)
     with contextlib.closing(connect(draft)) as connection:
         connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
         connection.execute("PRAGMA journal_mode = MEMORY").fetchall()
         migrate(connection)
     draft.rename(path)
-    _sync_folder(path.parent)
+    sqlite_copy.sync(path.parent)
 
 
-def _sync_folder(folder: Path) -> None:
-    """Make the names in it durable, where the file system can do that at all."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
-            raise
-    finally:
-        os.close(descriptor)
+def draft_of(path: Path) -> Path:
+    """Where the file that is to be at `path` is made; what lies there is worth nothing."""
+    return path.with_name(path.name + ".new")
 
 
 def _connect(path: Path, durability: Durability) -> sqlite3.Connection:
@@ -133,11 +134,12 @@ def _connect(path: Path, durability: Durability) -> sqlite3.Connection:
         _check_remains(path)
     connection = connect(path)
     try:
-        _check_identity(connection, path)
+        check_identity(connection, path)
         connection.execute("PRAGMA journal_mode = WAL").fetchall()
         connection.execute(f"PRAGMA journal_size_limit = {WAL_KEPT_BYTES}").fetchall()
         connection.execute(f"PRAGMA synchronous = {'FULL' if durability is Durability.FULL else 'NORMAL'}")
         connection.execute("PRAGMA foreign_keys = ON")
+        _copy_before_migration(connection, path)
         migrate(connection)
     except BaseException:
         connection.close()
@@ -145,11 +147,27 @@ def _connect(path: Path, durability: Durability) -> sqlite3.Connection:
     return connection
 
 
-def _check_identity(connection: sqlite3.Connection, path: Path) -> None:
+def _copy_before_migration(connection: sqlite3.Connection, path: Path) -> None:
+    """Keep what the ledger was before a newer program changes its schema. A copy that is there already is enough."""
+    version = schema_version(connection)
+    if version == len(MIGRATIONS):
+        return
+    draft, kept = draft_of(path), path.with_name(f"{path.name}.schema-{version}")
+    try:
+        with sqlite_copy.drafted(draft):
+            sqlite_copy.copy(connection, draft)
+            copies = path.parent.glob(f"{kept.name}*")
+            if not any(filecmp.cmp(draft, each, shallow=False) for each in copies):
+                sqlite_copy.place(draft, sqlite_copy.free_name(kept))
+    except OSError as error:
+        raise StoreRefused(f"{path} cannot be copied before its schema is changed: {error}") from error
+
+
+def check_identity(connection: sqlite3.Connection, path: Path) -> None:
     """Raise StoreRefused unless the database is a ledger that this program knows. Changes nothing."""
     if _pragma(connection, "application_id") != APPLICATION_ID:
         raise StoreRefused(f"{path} belongs to another program")
-    version = _pragma(connection, "user_version")
+    version = schema_version(connection)
     if version > len(MIGRATIONS):
         raise StoreRefused(f"{path} has schema {version}, this program knows {len(MIGRATIONS)}: use a newer one")
 
@@ -165,7 +183,7 @@ def _check_remains(path: Path) -> None:
     address = f"{path.absolute().as_uri()}?mode=ro"
     try:
         with contextlib.closing(sqlite3.connect(address, uri=True, timeout=BUSY_TIMEOUT_S)) as connection:
-            _check_identity(connection, path)
+            check_identity(connection, path)
             _check_structure(connection, path)
     finally:
         if not had_index:
@@ -182,13 +200,18 @@ def _check_structure(connection: sqlite3.Connection, path: Path) -> None:
 
 def migrate(connection: sqlite3.Connection) -> None:
     """Bring the schema to this program's version, one transaction per step."""
-    for step in range(_pragma(connection, "user_version"), len(MIGRATIONS)):
+    for step in range(schema_version(connection), len(MIGRATIONS)):
         connection.execute("BEGIN IMMEDIATE")
         for statement in MIGRATIONS[step]:
             connection.execute(statement)
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {step + 1}")
         connection.execute("COMMIT")
+
+
+def schema_version(connection: sqlite3.Connection) -> int:
+    """How many steps of the schema the database has."""
+    return _pragma(connection, "user_version")
 
 
 def _pragma(connection: sqlite3.Connection, name: str) -> int:

@@ -5,16 +5,18 @@ wait, each between savepoints, in one BEGIN IMMEDIATE transaction, commits once,
 next one that waits. Queued work goes first in every batch, so a reservation sees every settlement queued before it.
 
 Why one writing connection: releases of SQLite up to 3.51.2 can damage a WAL file that two connections write at once.
-All others here are `query_only`: one for each read that runs at the same time, so that a long one delays nobody.
+All others here are `query_only`: one for each read that runs at the same time, so that a long one delays nobody. A copy
+is read through the writing connection, step by step: it needs no snapshot, so the write-ahead log does not grow while a
+large ledger is copied.
 
 After a final fault of the storage (see sqlite_faults) the store is lost: it commits nothing more, and says so once. It
 copies the write-ahead log into the database itself, because SQLite's automatism hides the faults that it meets, a
 failed sync among them.
 
 Locks: `_mutex` guards `_waiting`, `_leading`, `_closed`, `_lost` and `_idle_readers`. The writing connection,
-`_uncopied` and `_device_faults` belong to the leader. `_queue` is a deque touched by its atomic ends alone, so
-enqueue() needs no lock; `_alarmed` is lowered before the queue is emptied and raised after it is filled, so no work is
-ever left without a wake.
+`_uncopied` and `_device_faults` belong to the leader, but for copying, which SQLite keeps out of its transactions.
+`_queue` is a deque touched by its atomic ends alone, so enqueue() needs no lock; `_alarmed` is lowered before the queue
+is emptied and raised after it is filled, so no work is ever left without a wake.
 """
 
 import contextlib
@@ -28,6 +30,7 @@ from typing import Any, Generic, TypeVar
 
 from gateway.drive import drive
 from gateway.errors import StoreUnavailable
+from gateway.sqlite_copy import copy
 from gateway.sqlite_faults import Fault, fault_of, has_room
 from gateway.sqlite_file import FileMoved, OpenFiles, connect, connect_writer, run
 from gateway.store import Durability, Record, Result, Transaction, Value, Work
@@ -48,6 +51,9 @@ RETRY_AFTER_S = 0.25
 
 COPY_AFTER = 256
 """Pieces of work after which the log is copied into the database: some 2 MB of it, as SQLite does by itself."""
+
+COPY_PAUSE_S = 0.001
+"""Pause between the steps of a backup, in which requests use the connection that it reads from."""
 
 _MOST_DEVICE_FAULTS = 2
 """In a row, while there is room: one may be of a disk that was full, and is not any more when it is looked at."""
@@ -163,6 +169,19 @@ class SqliteStore:
             raise StoreUnavailable from error
         finally:
             self._give_back(reader)
+
+    def copy_to(self, draft: Path) -> None:
+        """Copy all that was committed before this call, and what is committed meanwhile, into the empty file `draft`.
+
+        Requests go on. Raises sqlite3.Error if the draft cannot be written, StoreUnavailable from a closed or lost store.
+        """
+
+        def between() -> None:
+            if self._stop.wait(COPY_PAUSE_S) or self._lost:
+                raise StoreUnavailable
+
+        between()
+        copy(self._writer, draft, between=between)
 
     def close(self) -> None:
         """Commit what is queued, then close the file. Work that cannot be committed now is lost with the process.

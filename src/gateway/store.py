@@ -46,7 +46,15 @@ class Transaction(Protocol):
 Work = Callable[[Transaction], Awaitable[T]]
 
 
-class Store(Protocol):
+class Readable(Protocol):
+    """What can be asked, and not changed."""
+
+    async def read(self, sql: str, params: Sequence[Value] = ()) -> list[Record]:
+        """Records of one SELECT over the last committed state. Raises StoreUnavailable."""
+        ...
+
+
+class Store(Readable, Protocol):
     """A durable, single-writer database."""
 
     async def transact(self, work: Work[T]) -> T:

@@ -1,4 +1,7 @@
-"""Database connections that a test watches: it sees every statement before and after it runs, and may make it fail."""
+"""Database connections that a test watches: it sees every statement before and after it runs, and may make it fail.
+
+A backup through such a connection is a statement, too, and each of its steps is one that is only seen afterwards.
+"""
 
 import contextlib
 import functools
@@ -25,6 +28,15 @@ def watched(*, before: Hook = nothing, after: Hook = nothing) -> Iterator[None]:
             cursor = super().execute(sql, parameters)
             after(sql)
             return cursor
+
+        def backup(self, target: sqlite3.Connection, *, progress: Any = None, **options: Any) -> None:
+            def step(*facts: int) -> None:
+                after("STEP")
+                progress(*facts)
+
+            before("BACKUP")
+            super().backup(target, progress=step, **options)
+            after("BACKUP")
 
     with mock.patch.object(sqlite3, "connect", functools.partial(sqlite3.connect, factory=Watched)):
         yield

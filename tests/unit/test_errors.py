@@ -29,6 +29,7 @@ TABLE: list[tuple[GatewayError, int, str, str]] = [
     (errors.DrainingError(), 503, "draining", "server_error"),
     (errors.Overloaded(), 503, "overloaded", "server_error"),
     (errors.StoreUnavailable(), 503, "store_unavailable", "server_error"),
+    (errors.LedgerUnconfirmed(), 503, "store_unavailable", "server_error"),
     (errors.UpstreamTimeout("x"), 504, "upstream_timeout", "server_error"),
 ]
 
@@ -55,7 +56,8 @@ class ErrorsTest(unittest.TestCase):
         for error, *_ in TABLE:
             if error.status == 503 or error.code == "budget_reserved":
                 with self.subTest(type(error).__name__):
-                    self.assertEqual(error.retry_after_s, 1)
+                    slow = isinstance(error, errors.LedgerUnconfirmed)
+                    self.assertEqual(error.retry_after_s, 30 if slow else 1)
         self.assertEqual(errors.RateLimited("x", retry_after_s=7.5).retry_after_s, 7.5)
         refusing = [type(error) for error, *_ in TABLE if error.should_retry is False]
         self.assertEqual(refusing, [errors.BudgetExceeded, errors.QuotaExhausted])
