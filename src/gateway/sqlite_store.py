@@ -173,7 +173,7 @@ class SqliteStore:
     def copy_to(self, draft: Path) -> None:
         """Copy all that was committed before this call, and what is committed meanwhile, into the empty file `draft`.
 
-        Requests go on. Raises sqlite3.Error if the draft cannot be written, StoreUnavailable from a closed or lost store.
+        Requests go on. Raises sqlite3.Error if the draft cannot be written, StoreUnavailable if closed or lost.
         """
 
         def between() -> None:
