@@ -17,7 +17,6 @@ import http.client
 import json
 import os
 import random
-import re
 import shutil
 import subprocess
 import sys
@@ -54,12 +53,11 @@ from evals.outage_verdict import (
     timeline,
 )
 from evals.process import END_S, Child, ask_gateway, gateway_child
+from evals.report import RESULTS, write
 
 WORK = ROOT / ".ci-work"
-RESULTS = Path(__file__).resolve().parent / "results"
 ENGINE_FILES = ("tiny_gguf.py", "llamacpp_server.py")
 ARTIFACT = "outage_live.json"
-_LIST = re.compile(r"\[[^\[\]{}]*\]")
 
 ENGINE_ENV = {"OMP_THREAD_LIMIT": "1"}
 """Several threads of one engine wait for each other in a loop: on a busy machine that costs seconds per answer."""
@@ -408,7 +406,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     artifact = arguments.results / ARTIFACT
     if plan.missing:
         why = f"there is no {', no '.join(plan.missing)}"
-        _write(artifact, {"status": "not measured", "why": why})
+        write(artifact, {"status": "not measured", "why": why})
         print(f"not measured: {why}")
         return 1 if arguments.require else 0
     work = Path(tempfile.mkdtemp(prefix="outage-"))
@@ -417,22 +415,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     judged = gates(seen.records, seen.samples, story, seen.books, seen.outage)
     judged.append(Gate("the gateway ended well", seen.exit_status == 0, f"exit status {seen.exit_status}"))
     figures = report(plan, seen, story, judged)
-    _write(artifact, figures)
+    write(artifact, figures)
     for gate in judged:
         print(f"{'passed' if gate.passed else 'FAILED'}  {gate.name}: {gate.seen}")
     print(_draw(arguments.results, figures))
     if figures["status"] == "failed":
-        _write(work / "records.json", [asdict(record) for record in seen.records])
+        write(work / "records.json", [asdict(record) for record in seen.records])
         print(f"logs, trace, records and books: {work}")
         return 1
     shutil.rmtree(work)
     return 0
-
-
-def _write(path: Path, value: object) -> None:
-    """JSON for people and for `git diff`: one line per entry, lists of numbers on one."""
-    text = json.dumps(value, indent=1)
-    path.write_text(_LIST.sub(lambda match: " ".join(match[0].split()), text) + "\n")
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -5,6 +5,7 @@ artifact is not measured.
 """
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -33,6 +34,15 @@ TITLES = {
 
 Artifacts = Mapping[str, Artifact]
 """By name of the eval."""
+
+
+_LIST = re.compile(r"\[[^\[\]{}]*\]")
+
+
+def write(path: Path, artifact: object) -> None:
+    """JSON for people and for `git diff`: one line per entry, lists of numbers on one."""
+    text = json.dumps(artifact, indent=1)
+    path.write_text(_LIST.sub(lambda match: " ".join(match[0].split()), text) + "\n", encoding="utf-8")
 
 
 def load(folder: Path = RESULTS) -> dict[str, Artifact]:
