@@ -5,7 +5,6 @@ SIGHUP            reload the configuration, all or nothing
 """
 
 import os
-import queue
 import resource
 import signal
 import sys
@@ -28,6 +27,7 @@ from gateway.gateway import Gateway
 from gateway.http_head import HttpRefusal
 from gateway.oplog import OpLog
 from gateway.server import FrontLimits, FrontServer
+from gateway.signals import Signals
 from llmkit.client import OpenAICompatClient
 from llmkit.errors import ProviderError
 from llmkit.money import format_usd
@@ -99,7 +99,7 @@ class Process:
         self._announce = announce
         self._clock = clock or RealClock()
         self._log = OpLog(self._clock)
-        self._signals: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self._signals = Signals()
 
     def run(self) -> int:
         """Serve until a signal ends it. Raises sqlite_store.StoreRefused, StoreUnavailable, OSError at the start."""
@@ -125,7 +125,7 @@ class Process:
             )
             server = self._listen(api)
             stack.callback(server.close)
-            self._catch_signals()
+            self._signals.catch(signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
             delete_demo_keys(books)
             server.start()
             host, port = server.server_address[:2]
@@ -257,10 +257,6 @@ class Process:
         if not books.store.writable:
             reasons.append("store not writable")
         return Health(not reasons, tuple(reasons), details)
-
-    def _catch_signals(self) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, lambda caught, _frame: self._signals.put(caught))
 
     def _greet(self, books: Books, host: str, port: int) -> None:
         url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

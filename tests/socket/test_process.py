@@ -1,6 +1,7 @@
 """The gateway as people start it: a process, its command line, its signals."""
 
 import contextlib
+import ctypes
 import io
 import json
 import os
@@ -288,6 +289,17 @@ class SignalTest(unittest.TestCase):
             self.assertEqual(gateway.wait(), 0)
             self.assertFalse((gateway.data_dir / "control").exists())
             self.assertEqual([row["state"] for row in gateway.cli("ledger", "rows")], ["settled"])
+
+    def test_a_signal_counts_in_whichever_thread_it_arrives(self) -> None:
+        """The system may hand it to any; the main one sleeps meanwhile and is not woken by it."""
+        with GatewayProcess(QUICK + CONFIG) as gateway:
+            main_thread = gateway.child.pid
+            others = {int(task.name) for task in Path(f"/proc/{main_thread}/task").iterdir()} - {main_thread}
+            libc = ctypes.CDLL(None, use_errno=True)
+            for number, event in ((signal.SIGHUP, "reloaded"), (signal.SIGTERM, "draining")):
+                self.assertEqual(libc.tgkill(main_thread, min(others), number), 0)
+                gateway.wait_for_event(event)
+            self.assertEqual(gateway.wait(), 0)
 
     def test_a_second_signal_exits_at_once(self) -> None:
         """What was in flight is unresolved or settled, never lost."""
