@@ -7,12 +7,15 @@ never waits for the gateway.
 """
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Final
+from functools import partial
+from typing import Final, TypeVar
 
 from evals.loop import READABLE, WRITABLE, Loop
+
+T = TypeVar("T")
 
 IDLE_S = 4.0
 PATIENCE_S = 30.0
@@ -92,6 +95,22 @@ def unchunked(raw: bytes) -> bytes:
             raise ValueError("a chunk does not end where it said")
         at = end + 4 + size
     return b"".join(parts)
+
+
+def keep(loop: Loop, timetable: Iterator[tuple[float, T]], act: Callable[[T, float], None]) -> None:
+    """Do what is due when it is due: `act` is given each entry and its moment, as soon as there is time from then on.
+
+    timetable  moments on the loop's clock, in order
+    """
+
+    def go_on(due: tuple[float, T] | None) -> None:
+        while due is not None and due[0] <= loop.now_s():
+            act(due[1], due[0])
+            due = next(timetable, None)
+        if due is not None:
+            loop.at(due[0], partial(go_on, due))
+
+    go_on(next(timetable, None))
 
 
 class Client:

@@ -17,7 +17,7 @@ What an estimate is above its bill is not an error; it is summed up, so that spe
 
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -138,6 +138,15 @@ def audit(calls: Sequence[Metered], rows: Iterable[Row]) -> Audit:
             _compare(seen, row, by_request.pop(row.number, []))
     _compare_orphans(seen, orphans, [call for rest in by_request.values() for call in rest])
     return seen
+
+
+def misrecorded(answered: Mapping[int, int], rows: Iterable[Row]) -> int:
+    """Requests that a client had a whole answer to, by number and status, and that have not one row which says so."""
+    told: dict[int, list[int]] = defaultdict(list)
+    for row in rows:
+        if row.number is not None:
+            told[row.number].append(row.status)
+    return sum(told[number] != [status] for number, status in answered.items())
 
 
 def groups(calls: Sequence[Metered]) -> list[list[Metered]]:

@@ -42,6 +42,8 @@ def draw(figures: Mapping[str, Any], picture: Path) -> None:
     )
     _draw(waits, at, {"p50, ms": (samples["p50_ms"], BLUE), "p99, ms": (samples["p99_ms"], RED)})
     waits.set_yscale("log")
+    for axes in (memory, counts, files):
+        axes.set_ylim(bottom=0)
     waits.set_xlabel("seconds")
     memory.set_title(
         f"{figures['n']} requests with {sum(figures['faults'].values())} faults of {len(figures['faults'])} kinds",
@@ -54,7 +56,6 @@ def _draw(axes: Axes, at: Sequence[float], lines: Mapping[str, tuple[Sequence[fl
     for name, (values, colour) in lines.items():
         known = [(when, value) for when, value in zip(at, values, strict=True) if value is not None]
         axes.plot(*zip(*known, strict=True), color=colour, label=name, linewidth=0.9)
-    axes.set_ylim(bottom=0)
     axes.legend(loc="upper left", ncols=3, fontsize=8, frameon=False)
 
 

@@ -66,7 +66,12 @@ class Child:
             return 0
         process, self._process = self._process, None
         process.send_signal(number)
-        return process.wait(END_S)
+        try:
+            return process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(END_S)
+            raise
 
 
 def environment() -> dict[str, str]:

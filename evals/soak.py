@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict, dataclass
@@ -31,8 +31,8 @@ from evals import soak_report
 from evals.hostile import Hostile, dripping, half_open, huge
 from evals.loop import Loop
 from evals.metered import CACHED_USD, INPUT_USD, OUTPUT_USD, Manner, Meter, MeteredUpstream
-from evals.openloop import Ask, Client, Conduct, End, Reply
-from evals.oracle import audit, read_rows
+from evals.openloop import Ask, Client, Conduct, End, Reply, keep
+from evals.oracle import audit, misrecorded, read_rows
 from evals.process import ask_gateway, environment, gateway_child
 from evals.report import RESULTS, write
 from evals.soak_load import Wires, chat, numbered
@@ -87,6 +87,7 @@ base_s = 0.02
 cap_s = 0.1
 pause_s = 1
 [breaker]
+threshold = 6
 cooldown_s = 1
 [cache]
 exact_ttl_s = 5
@@ -204,6 +205,7 @@ class Soak:
             "verify": books["verify"],
             "audit": audit(self.meter.calls, books["rows"]),
             "rows": len(books["rows"]),
+            "misrecorded": misrecorded(self.tally.answered, books["rows"]),
             "limited": len(limited),
             "limited_s": (limited[-1].started_ms - limited[0].started_ms) / 1000 if limited else 0.0,
         }
@@ -223,17 +225,9 @@ class Soak:
         for fault in planned:
             self._loop.at(start_s + fault.at_s, partial(self._begin, fault))
         self._loop.after(self.plan.sample_s, partial(self._sample, end_s))
-        timetable = arrivals(self.plan.rate_per_s, self.plan.seconds, self.plan.seed, first=self._asked + 1)
-        self._arrive(start_s, timetable, next(timetable, None))
+        load = arrivals(self.plan.rate_per_s, self.plan.seconds, self.plan.seed, first=self._asked + 1)
+        keep(self._loop, ((start_s + arrival.at_s, arrival) for arrival in load), self._ask)
         self._loop.run(lambda: self._loop.now_s() >= end_s and self._is_over())
-
-    def _arrive(self, start_s: float, timetable: Iterator[Arrival], due: Arrival | None) -> None:
-        """Ask all that is due, and come back for the next."""
-        while due is not None and start_s + due.at_s <= self._loop.now_s():
-            self._ask(due, start_s + due.at_s)
-            due = next(timetable, None)
-        if due is not None:
-            self._loop.at(start_s + due.at_s, partial(self._arrive, start_s, timetable, due))
 
     def _ask(self, arrival: Arrival, due_s: float) -> None:
         self._asked += 1
@@ -496,6 +490,7 @@ def report(plan: Plan, soak: Soak, seen: Mapping[str, Any]) -> dict[str, Any]:
         "books": {
             **asdict(seen["audit"]),
             "rows": seen["rows"],
+            "misrecorded": seen["misrecorded"],
             "calls": len(soak.meter.calls),
             "verify": seen["verify"],
             "over_limit": soak.over_limit,

@@ -88,6 +88,7 @@ def measured(figures: Figures) -> dict[str, float | None]:
         "soak.misbooked": books["misbooked"],
         "soak.unmetered": books["unmetered"],
         "soak.unpaired": books["unpaired"],
+        "soak.misrecorded": None if killed else books["misrecorded"],
         "soak.open_holds": books["open_holds"] + books["verify"]["open_holds"],
         "soak.differences": len(books["verify"]["differences"]),
         "soak.over_limit": books["over_limit"],

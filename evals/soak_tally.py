@@ -8,13 +8,15 @@ from collections import Counter, defaultdict, deque
 from dataclasses import dataclass, field
 
 from evals.metered import Manner
-from evals.openloop import Reply
+from evals.openloop import End, Reply
 from evals.soak_plan import FORBIDDEN, Arrival, Circumstances, Kind, Verdict
 
 MOST_SHOWN = 40
 CALM_AFTER_S = 1.0
 RECENT = 32
 """No request lasts as long as so many faults."""
+
+_WITHOUT_ROW = frozenset({Kind.NO_KEY, Kind.MODELS})
 
 
 @dataclass(slots=True)
@@ -85,7 +87,8 @@ class Tally:
     took_s  by kind, of those that were served or refused as they must be; `calm_s` of those that met no fault
     since   the same of all kinds since the last sample
     late_s  how late the client itself was
-    strange the first of those that nobody may see, in words
+    answered  status by number, of those that must have a row: whole answers to chat requests of a key
+    strange   the first of those that nobody may see, in words
     """
 
     verdicts: dict[Kind, Counter[Verdict]] = field(default_factory=lambda: defaultdict(Counter))
@@ -93,12 +96,15 @@ class Tally:
     calm_s: dict[Kind, list[float]] = field(default_factory=lambda: defaultdict(list))
     since: list[float] = field(default_factory=list)
     late_s: list[float] = field(default_factory=list)
+    answered: dict[int, int] = field(default_factory=dict)
     strange: list[str] = field(default_factory=list)
 
     def add(self, arrival: Arrival, reply: Reply, verdict: Verdict, *, calm: bool) -> None:
         """One more is over."""
         self.verdicts[arrival.kind][verdict] += 1
         self.late_s.append(reply.late_s)
+        if reply.end is End.WHOLE and arrival.kind not in _WITHOUT_ROW and reply.status not in (401, 503):
+            self.answered[arrival.number] = reply.status
         if verdict in (Verdict.SERVED, Verdict.REFUSED):
             self.took_s[arrival.kind].append(reply.took_s)
             self.since.append(reply.took_s)
