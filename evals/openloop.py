@@ -6,6 +6,7 @@ moment in the timetable, so a client that comes late counts its own lateness too
 never waits for the gateway.
 """
 
+import resource
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -104,7 +105,8 @@ def keep(loop: Loop, timetable: Iterator[tuple[float, T]], act: Callable[[T, flo
     """
 
     def go_on(due: tuple[float, T] | None) -> None:
-        while due is not None and due[0] <= loop.now_s():
+        now_s = loop.now_s()
+        while due is not None and due[0] <= now_s:  # what became due meanwhile waits until answers were read
             act(due[1], due[0])
             due = next(timetable, None)
         if due is not None:
@@ -171,6 +173,12 @@ class Client:
     def _close(self, sock: socket.socket) -> None:
         self.loop.forget(sock)
         sock.close()
+
+
+def open_files() -> None:
+    """Let this process have as many connections as the system allows: an open loop does not know how many it needs."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def connect(address: tuple[str, int], *, receive_bytes: int | None = None) -> socket.socket:

@@ -24,7 +24,7 @@ from typing import Any
 from bench.__main__ import free_port, machine
 from evals.loop import Loop
 from evals.metered import CACHED_USD, INPUT_USD, OUTPUT_USD, Manner, Metered
-from evals.openloop import Ask, Client, End, Reply, keep
+from evals.openloop import Ask, Client, End, Reply, keep, open_files
 from evals.oracle import audit, read_rows
 from evals.overload_report import IN_FLIGHT, LATENCY_S, Tally, gates, lines, moments, phases, told
 from evals.process import END_S, Child, ask_gateway, gateway_child
@@ -167,6 +167,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--results", type=Path, default=RESULTS, help="where the artifact goes")
     parser.add_argument("--require", action="store_true", help="exit 1 if a gate fails")
     arguments = parser.parse_args(argv)
+    open_files()
     folder = Path(tempfile.mkdtemp(prefix="overload-"))
     figures = run(arguments.seconds, arguments.times, arguments.seed, arguments.durability, folder)
     arguments.results.mkdir(parents=True, exist_ok=True)
