@@ -26,9 +26,9 @@ from evals.loop import Loop
 from evals.metered import CACHED_USD, INPUT_USD, OUTPUT_USD, Manner, Metered
 from evals.openloop import Ask, Client, End, Reply, keep, open_files
 from evals.oracle import audit, read_rows
-from evals.overload_report import IN_FLIGHT, LATENCY_S, Tally, gates, lines, moments, phases, told
+from evals.overload_report import IN_FLIGHT, LATENCY_S, Tally, gates, moments, phases, told
 from evals.process import END_S, Child, ask_gateway, gateway_child
-from evals.report import RESULTS, write
+from evals.report import RESULTS, long_lines, write
 from evals.soak import look
 from evals.soak_load import chat, numbered
 from evals.soak_plan import read
@@ -172,7 +172,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     figures = run(arguments.seconds, arguments.times, arguments.seed, arguments.durability, folder)
     arguments.results.mkdir(parents=True, exist_ok=True)
     write(arguments.results / "overload.json", figures)
-    print("\n".join([*lines(figures), "", f"not honest: {figures['dishonest']}", *figures["books"]["faults"]]))
+    print(
+        "\n".join(
+            [*long_lines("overload", figures), f"not honest: {figures['dishonest']}", *figures["books"]["faults"]]
+        )
+    )
     failed = [gate.name for gate in gates(figures) if gate.status == "failed"]
     if failed:
         print(f"failed: {', '.join(failed)}; logs and books: {folder}", file=sys.stderr)

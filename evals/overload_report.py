@@ -13,7 +13,8 @@ from typing import Any
 from evals.gates import PREREGISTRATION, Gate, gates_of
 from evals.soak_report import latency
 
-TABLE = "overload gate"
+TITLE, TABLE = "An overload", "overload gate"
+PICTURE: str | None = None
 IN_FLIGHT, LATENCY_S = 32, 0.1
 CAPACITY_PER_S = IN_FLIGHT / LATENCY_S
 CALM_SHARE, CALM_S = 0.5, 15
@@ -148,9 +149,13 @@ def gates(figures: Figures) -> list[Gate]:
     return gates_of(PREREGISTRATION.read_text(encoding="utf-8"), TABLE, measured(figures))
 
 
-def lines(figures: Figures) -> Iterator[str]:
-    """For people, as lines of Markdown."""
-    yield "| phase | offered per s | served per s | served: p50, ms | p99 | refused: p50, ms | p99 |"
+def summary(figures: Figures) -> Iterator[str]:
+    """In brief, as lines of Markdown."""
+    yield (
+        f"{figures['n']} requests on a timetable, {figures['settings']['times']:g} times the capacity of "
+        f"{CAPACITY_PER_S:g} a second for {figures['settings']['seconds']:g} s:"
+    )
+    yield from ("", "| phase | offered per s | served per s | served: p50, ms | p99 | refused: p50, ms | p99 |")
     yield "|---|---|---|---|---|---|---|"
     for phase in figures["phases"]:
         waits = [
@@ -159,6 +164,14 @@ def lines(figures: Figures) -> Iterator[str]:
             for share in ("p50", "p99")
         ]
         yield f"| {phase['name']} | {phase['offered_per_s']:g} | {phase['given_per_s']:g} | {' | '.join(waits)} |"
-    yield from ("", "| gate | bound | measured | status |", "|---|---|---|---|")
-    for gate in gates(figures):
-        yield f"| `{gate.name}` | {gate.bound} | {gate.measured} | {gate.status} |"
+
+
+def lines(figures: Figures) -> Iterator[str]:
+    """For people, as lines of Markdown."""
+    yield from summary(figures)
+    most = figures["most"]
+    yield from (
+        "",
+        f"At the most the gateway had {most['threads']} threads, {most['fds']} open files and "
+        f"{most['rss'] / (1 << 20):.0f} MiB.",
+    )

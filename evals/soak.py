@@ -34,7 +34,7 @@ from evals.metered import CACHED_USD, INPUT_USD, OUTPUT_USD, Manner, Meter, Mete
 from evals.openloop import Ask, Client, Conduct, End, Reply, keep
 from evals.oracle import audit, misrecorded, read_rows
 from evals.process import ask_gateway, environment, gateway_child
-from evals.report import RESULTS, write
+from evals.report import RESULTS, long_lines, write
 from evals.soak_load import Wires, chat, numbered
 from evals.soak_plan import (
     BURST,
@@ -70,8 +70,8 @@ POOL_S = 4.5
 """After so long no upstream connection that idled is used again."""
 
 SETTLE_S = 10.0
-LAST, LAST_LATENCY_S, LAST_SENT_S = 40, 0.5, 0.2
-"""What the drain meets: so many requests, sent this long before it, whose upstream takes that long."""
+LAST, LAST_LATENCY_S = 40, 1.0
+"""What the drain meets: so many requests at the upstream, which takes so long to answer."""
 
 MANY = {Trouble.HALF_OPEN: 150, Trouble.DRIPS: 30, Trouble.HUGE: 20}
 MEAN_CALL_NANOUSD = 14_000
@@ -425,7 +425,7 @@ class Soak:
             self._asked += 1
             form = chat(self._keys["tenant0"]["key"], "m", stream=number % 2 == 0)
             self._client.ask(Ask(self._asked, numbered(form, self._asked)), self._loop.now_s(), told)
-        self._wait(LAST_SENT_S)
+        self._loop.run(lambda: self.meter.at_once == LAST or bool(served))
         stopped = self._hands.submit(self.gateway.stop)
         self._loop.run(lambda: stopped.done() and len(served) == LAST)
         return stopped.result(), sum(served)
@@ -514,7 +514,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     figures = report(plan, soak, soak.run())
     arguments.results.mkdir(parents=True, exist_ok=True)
     write(arguments.results / "soak.json", figures)
-    print("\n".join([*soak_report.lines(figures), *figures["strange"], *figures["books"]["faults"]]))
+    print("\n".join([*long_lines("soak", figures), *figures["strange"], *figures["books"]["faults"]]))
     print(draw_beside(arguments.results / "soak.json", figures))
     failed = [gate.name for gate in soak_report.gates(figures) if gate.status == "failed"]
     if failed:

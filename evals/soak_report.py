@@ -8,7 +8,8 @@ from evals.gates import PREREGISTRATION, Gate, gates_of
 from evals.soak_plan import BURST, LIMITED_PER_S, Kind, Verdict
 from evals.stats import percentile
 
-TABLE = "soak gate"
+TITLE, TABLE = "A soak", "soak gate"
+PICTURE: str | None = "evals/results/soak.png"
 FROM_REQUEST, TO_REQUEST, AROUND = 50_000, 200_000, 5_000
 MIB = 1 << 20
 MORE_THREADS = MORE_FDS = 16
@@ -110,30 +111,30 @@ def gates(figures: Figures) -> list[Gate]:
     return gates_of(PREREGISTRATION.read_text(encoding="utf-8"), TABLE, measured(figures))
 
 
-def lines(figures: Figures) -> Iterator[str]:
-    """For people, as lines of Markdown."""
+def summary(figures: Figures) -> Iterator[str]:
+    """In brief, as lines of Markdown."""
     books, settings = figures["books"], figures["settings"]
     exact, estimated, unresolved = books["exact"], books["estimated"], books["unresolved"]
     yield (
         f"{figures['n']} requests in {settings['seconds']:.0f} s at {settings['rate_per_s']:g} a second, "
         f"{sum(figures['faults'].values())} faults of {len(figures['faults'])} kinds, durability "
-        f"`{settings['durability']}`. The upstreams billed {books['billed']} nano-dollars for {books['calls']} calls: "
-        f"{exact['holds']} holds are settled at exactly their {exact['booked']}; {estimated['holds']} whose answer was "
-        f"cut or left are bounded by an estimate ({estimated['billed']} billed, {estimated['booked']} booked); "
-        f"{unresolved['holds']} are unresolved ({unresolved['billed']} billed, {unresolved['booked']} counted)."
+        f"`{settings['durability']}`. The upstreams billed {books['billed'] / 1e9:.9f} USD for {books['calls']} calls; "
+        f"{exact['holds']} holds are settled at exactly what was billed for them, {exact['booked'] / 1e9:.9f} USD; "
+        f"{estimated['holds']} whose answer was cut or left are bounded by an estimate "
+        f"({estimated['billed'] / 1e9:.9f} billed, {estimated['booked'] / 1e9:.9f} booked), and {unresolved['holds']} "
+        f"whose outcome is unknown are unresolved ({unresolved['billed'] / 1e9:.9f} billed, "
+        f"{unresolved['booked'] / 1e9:.9f} counted)."
     )
-    yield from ("", "| gate | bound | measured | status |", "|---|---|---|---|")
-    for gate in gates(figures):
-        yield f"| `{gate.name}` | {gate.bound} | {gate.measured} | {gate.status} |"
-    yield from (
-        "",
-        "| ms, from when it was due | n | p50 | p99 | p99.9 | without a fault: p50 | p99 |",
-        "|---|---|---|---|---|---|---|",
-    )
+
+
+def lines(figures: Figures) -> Iterator[str]:
+    """For people, as lines of Markdown: how long each kind of request took, from when it was due."""
+    yield from summary(figures)
+    yield from ("", "| ms | n | p50 | p99 | p99.9 | without a fault: p50 | p99 |", "|---|---|---|---|---|---|---|")
     every, calm = figures["latency_ms"]["all"], figures["latency_ms"]["calm"]
     for kind, took in every.items():
-        quiet = calm.get(kind, {"p50": float("nan"), "p99": float("nan")})
-        yield (
-            f"| {kind} | {took['n']} | {took['p50']:.1f} | {took['p99']:.1f} | {took['p99.9']:.1f} "
-            f"| {quiet['p50']:.1f} | {quiet['p99']:.1f} |"
-        )
+        quiet = [f"{calm[kind][share]:.1f}" if kind in calm else "-" for share in ("p50", "p99")]
+        waits = [f"{took[share]:.1f}" for share in ("p50", "p99", "p99.9")]
+        yield f"| {kind} | {took['n']} | {' | '.join([*waits, *quiet])} |"
+    yield from ("", "| fault | times |", "|---|---|")
+    yield from (f"| {trouble} | {times} |" for trouble, times in figures["faults"].items())
