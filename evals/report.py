@@ -90,10 +90,13 @@ def failing(judgements: Sequence[Gate]) -> str:
 def regressions(before: Artifacts, now: Artifacts) -> list[str]:
     """Gates that passed before and fail now, but for those that a busy machine alone can change."""
     passed = {gate.name for gate in judged(before) if gate.status == "passed"}
+    return [name for name in failed_firmly(judged(now)) if name in passed]
+
+
+def failed_firmly(judgements: Sequence[Gate]) -> list[str]:
+    """Names of the gates that failed, but for those that a busy machine alone can change."""
     return [
-        gate.name
-        for gate in judged(now)
-        if gate.status == "failed" and gate.name in passed and gate.checks[0].unit not in ("us", "ms")
+        gate.name for gate in judgements if gate.status == "failed" and gate.checks[0].unit not in ("us", "ms", "s")
     ]
 
 
