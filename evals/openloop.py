@@ -139,6 +139,11 @@ class Client:
         sock = self._take() if ask.keeps_alive else None
         _Exchange(self, ask, due_s, told, sock or self._open(ask))
 
+    @property
+    def idle(self) -> int:
+        """How many connections wait to be used again."""
+        return len(self._idle)
+
     def close_idle(self) -> None:
         """Close the pool."""
         for _, sock in self._idle:

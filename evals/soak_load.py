@@ -58,9 +58,10 @@ class Wires:
         return chat(key, "m", close, **fields)
 
 
-def chat(key: str, model: str, headers: bytes = b"", **fields: object) -> bytes:
+def chat(key: str, model: str, headers: bytes = b"", /, **fields: object) -> bytes:
     """The form of a chat request."""
-    body = json.dumps({"model": model, "messages": _say("What is the weather like?"), "max_tokens": 16, **fields})
+    fields = {"model": model, "messages": _say("What is the weather like?"), "max_tokens": 16, **fields}
+    body = json.dumps(fields, separators=(",", ":"))
     return _HEAD % (key.encode(), headers, len(body), body.encode())
 
 
