@@ -130,7 +130,7 @@ class MeteredUpstream:
         self.ways = Ways()
         self.loop = loop
         self.peers: set[_Peer] = set()
-        self._listener = socket.create_server(("127.0.0.1", port), backlog=512)
+        self._listener = socket.create_server(("127.0.0.1", port), backlog=4096)
         self._listener.setblocking(False)
         self.port = int(self._listener.getsockname()[1])
         loop.watch(self._listener, READABLE, self._accept)

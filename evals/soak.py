@@ -17,6 +17,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -31,7 +32,7 @@ from evals import soak_report
 from evals.hostile import Hostile, dripping, half_open, huge
 from evals.loop import Loop
 from evals.metered import CACHED_USD, INPUT_USD, OUTPUT_USD, Manner, Meter, MeteredUpstream
-from evals.openloop import Ask, Client, Conduct, End, Reply, keep
+from evals.openloop import PATIENCE_S, Ask, Client, Conduct, End, Reply, keep
 from evals.oracle import audit, misrecorded, read_rows
 from evals.process import ask_gateway, environment, gateway_child
 from evals.report import RESULTS, failed_firmly, long_lines, write
@@ -136,7 +137,7 @@ class Sample:
 
     requests  that have been due; `waiting` of them have no answer yet
     p50_ms, p99_ms  of those that ended since the last sample
-    in_flight, ready_s  what /readyz said, and after how long; None if it said nothing
+    in_flight, ready_s  what /readyz said, and after how long; PATIENCE_S if it was not ready
     """
 
     at_s: float
@@ -154,7 +155,11 @@ class Sample:
 
 
 class Soak:
-    """One run. Everything happens on the loop but for what `_hands` do: commands and locks, which block."""
+    """One run. Everything happens on the loop but for what `_hands` do: commands and locks, which block.
+
+    `_one_command` is held by a command and by kill -9 until the next start: a command that finds no living owner of the
+    data directory takes its place.
+    """
 
     def __init__(self, plan: Plan, folder: Path) -> None:
         self.plan = plan
@@ -172,6 +177,7 @@ class Soak:
         self.gateway = gateway_child(folder, _config(plan, [upstream.port for upstream in self._upstreams]))
         self._client = Client(self._loop, self.gateway.port)
         self._hands = ThreadPoolExecutor(4)
+        self._one_command = threading.Lock()
         self._busy: list[Future[Any]] = []
         self._keys: dict[str, dict[str, Any]] = {}
         self._wires = Wires({})
@@ -186,7 +192,7 @@ class Soak:
         with self.gateway, self._hands:
             self._make_keys()
             self._start_s = self._loop.now_s()
-            troubles = _troubles(self.plan, _knows_backup(self.data))
+            troubles = _troubles(self.plan, _knows_backup())
             quiet = [self._quiet()]
             planned = faults(self.plan.seconds, self.plan.every_s, self.plan.seed, troubles)
             self._load(planned)
@@ -308,17 +314,18 @@ class Soak:
         if len(self.samples) % LOOK_AT_KEYS == 0:
             self._by_hand(self._look_at_keys)
 
-    @staticmethod
-    def _ready(sample: Sample, _: Ask, reply: Reply) -> None:
+    def _ready(self, sample: Sample, _: Ask, reply: Reply) -> None:
         if reply.status == 200 and reply.end is End.WHOLE:
             sample.ready_s = round(reply.took_s, 4)
-            sample.in_flight = json.loads(reply.body)["in_flight"]
+            sample.in_flight = json.loads(reply.body).get("in_flight")
+        elif not self.plan.kill:
+            sample.ready_s = PATIENCE_S
 
     def _look_at_keys(self) -> None:
         """How far any key is above its limit: the most that was ever seen."""
-        for key in ask_gateway(self.data, "keys", "list"):
-            used = key["spent_nanousd"] + key["held_nanousd"] + key["unresolved_nanousd"] - key["overage_nanousd"]
+        for key in self._command("keys", "list"):
             if key["limit_nanousd"] is not None:
+                used = key["spent_nanousd"] + key["held_nanousd"] + key["unresolved_nanousd"]
                 self.over_limit = max(self.over_limit, used - key["limit_nanousd"])
 
     # --- faults -------------------------------------------------------------------------------------------------------
@@ -362,25 +369,35 @@ class Soak:
                 case Trouble.BLOCK:
                     self._block(seconds)
                 case Trouble.BACKUP:
-                    ask_gateway(self.data, "backup", "create")
+                    self._back_up()
                 case Trouble.LOCK:
                     self._lock(window)
                 case Trouble.KILL:
-                    window.codes = frozenset({"*"})
-                    self.gateway.kill()
-                    self.gateway.start()
+                    with self._one_command:
+                        window.codes = frozenset({"*"})
+                        self.gateway.kill()
+                        self.gateway.start()
         finally:
             window.end_s = self._loop.now_s()
+
+    def _command(self, *words: str) -> Any:
+        with self._one_command:
+            return ask_gateway(self.data, *words)
+
+    def _back_up(self) -> None:
+        copy = self.data.parent / "backup.db"
+        self._command("backup", str(copy))
+        copy.unlink()
 
     def _block(self, seconds: float) -> None:
         key = self._keys["blockable"]["id"]
         block = Block(self._loop.now_s())
         self.around.blocks.append(block)
-        ask_gateway(self.data, "keys", "block", key)
+        self._command("keys", "block", key)
         block.is_s = self._loop.now_s()
         time.sleep(seconds)
         block.may_end_s = self._loop.now_s()
-        ask_gateway(self.data, "keys", "unblock", key)
+        self._command("keys", "unblock", key)
         block.ended_s = self._loop.now_s()
 
     def _lock(self, window: Window) -> None:
@@ -430,6 +447,7 @@ class Soak:
         return stopped.result(), sum(served)
 
     def _read_books(self) -> dict[str, Any]:
+        self._look_at_keys()
         return {"verify": ask_gateway(self.data, "ledger", "verify"), "rows": read_rows(self.data / "ledger.db")}
 
 
@@ -463,7 +481,7 @@ def _config(plan: Plan, ports: Sequence[int]) -> str:
     return head + "".join(DEPLOYMENT.format(number=number, port=port, **prices) for number, port in enumerate(ports))
 
 
-def _knows_backup(data: Path) -> bool:
+def _knows_backup() -> bool:
     """Whether this gateway has the command."""
     helped = subprocess.run(
         [sys.executable, "-m", "gateway", "--help"], env=environment(), capture_output=True, text=True, check=True

@@ -106,8 +106,8 @@ class EvalsTest(unittest.TestCase):
             self.assertEqual(waterfall.cost_nanousd(artifact, step), artifact[step]["cost_nanousd"])
 
     def test_other_conditions_would_turn_this_red(self) -> None:
-        """Each eval's commit is shown."""
-        for name, artifact in self.artifacts.items():
+        """Each eval's commit is shown, and each long run's."""
+        for name, artifact in {**self.artifacts, **self.long_runs}.items():
             with self.subTest(name):
                 former, artifact["machine"]["commit"] = artifact["machine"]["commit"], "0000000"
                 self.assert_red()
