@@ -24,8 +24,7 @@ class Loop:
         self._timetable: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
 
-    @staticmethod
-    def now_s() -> float:
+    def now_s(self) -> float:
         """Monotonic seconds."""
         return time.monotonic()
 

@@ -6,18 +6,27 @@ from collections.abc import Callable
 from evals.hostile import Hostile, dripping, half_open
 from evals.loop import Loop
 from evals.metered import Manner, Meter, Metered, MeteredUpstream
-from evals.openloop import Ask, Client, Conduct, End, Reply, keep
+from evals.openloop import IDLE_S, Ask, Client, Conduct, End, Reply, keep
 from evals.soak_load import chat, numbered
 
 PATIENCE_S = 20
 CAP, TOKENS = 16, 8
 
 
+class ShiftedLoop(Loop):
+    """A loop whose clock can be run ahead."""
+
+    shift_s = 0.0
+
+    def now_s(self) -> float:
+        return super().now_s() + self.shift_s
+
+
 class FaceToFaceTest(unittest.TestCase):
     """The client asks the upstream itself."""
 
     def setUp(self) -> None:
-        self.loop = Loop()
+        self.loop = ShiftedLoop()
         self.addCleanup(self.loop.close)
         self.meter = Meter()
         self.upstream = MeteredUpstream(self.loop, "d0", self.meter)
@@ -111,6 +120,13 @@ class FaceToFaceTest(unittest.TestCase):
         reply, _ = self.ask(3)
         self.assertEqual((reply.status, len(self.upstream.peers), self.client.idle), (200, 1, 1))
 
+    def test_a_connection_that_idled_too_long_is_not_used_again(self) -> None:
+        """The next one is its own first, which the meter can tell."""
+        self.ask(1)
+        self.loop.shift_s = IDLE_S + 1
+        _, call = self.ask(2, Manner.RESET)
+        self.assertFalse(call.unbilled)
+
     def test_the_most_at_a_time_is_counted(self) -> None:
         """While they wait for their answers."""
         self.upstream.ways.latency_s = lambda _: 0.05
@@ -132,6 +148,24 @@ class FaceToFaceTest(unittest.TestCase):
         self.assertEqual(done, [("late", start_s - 1)])
         self.run_until(lambda: len(done) == 2)
         self.assertEqual(done[1], ("due", start_s + 0.01))
+
+    def test_answers_are_read_before_what_became_due_meanwhile(self) -> None:
+        """Else a client that is late would never read again."""
+        start_s, done = self.loop.now_s(), list[str]()
+
+        def act(name: str, _: float) -> None:
+            done.append(name)
+            self.loop.shift_s += 1
+
+        keep(self.loop, iter([(start_s - 1, "late"), (start_s + 0.5, "due meanwhile")]), act)
+        self.assertEqual(done, ["late"])
+        self.run_until(lambda: len(done) == 2)
+
+    def test_nothing_is_done_before_its_time(self) -> None:
+        """Not even the first."""
+        done: list[float] = []
+        keep(self.loop, iter([(self.loop.now_s() + PATIENCE_S, None)]), lambda _, at_s: done.append(at_s))
+        self.assertEqual(done, [])
 
     def test_who_is_not_ended_has_overstayed(self) -> None:
         """This upstream ends nobody; one that is closed has ended everybody."""

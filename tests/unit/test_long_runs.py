@@ -140,6 +140,7 @@ class SoakTest(unittest.TestCase):
         """Its largest in each; too few samples say nothing."""
         self.assertEqual(wal_growth_mib([MIB] * 6 + [6 * MIB, MIB, MIB]), 5)
         self.assertEqual(wal_growth_mib([6 * MIB] * 3 + [MIB] * 6), 0)
+        self.assertEqual(wal_growth_mib([MIB] * 3 + [6 * MIB] * 3 + [MIB] * 3), 0)
         self.assertIsNone(wal_growth_mib([MIB] * 8))
         self.assert_fails("soak.wal_growth", soak(samples=columns([sample(n, wal=n * MIB // 4) for n in range(43)])))
 
@@ -216,6 +217,7 @@ class OverloadTest(unittest.TestCase):
         tally.add(26.5, 0.2, "served")
         said = told(tally)
         self.assertEqual((said["first_second_errors"], said["second_second_ms"]["p50"]), (1, 200))
+        self.assertEqual((said["first_second_ms"]["n"], said["second_second_ms"]["n"]), (1, 1))
         self.assertEqual(
             failed(overload_report.gates(overload(first_second_errors=1, second_second_ms={"p50": 151.0}))),
             ["overload.recovered_errors", "overload.recovered_p50"],

@@ -74,6 +74,19 @@ class AuditTest(unittest.TestCase):
         for seen in (replace(unseen, completion_tokens=1), replace(unseen, stream=0), replace(unseen, exit="routed")):
             self.assertEqual(audit([cut], [seen]).unmetered, BILL - CALL.prompt_nanousd)
 
+    def test_usage_that_came_too_late_for_a_client_that_left_is_bounded(self) -> None:
+        """Whether the gateway has read it, only its row says."""
+        left = row(settled(BILL + 5), estimated=1, exit="client_gone")
+        self.assertEqual(differs(audit([CALL], [left])), (0, 0, 0, 0))
+
+    def test_what_a_row_sums_up_says_nothing_of_one_of_its_calls(self) -> None:
+        """Content was seen of the first; of the second, whose client left, perhaps not."""
+        cut = replace(CALL, told=False)
+        both = row(
+            settled(BILL), settled(CALL.prompt_nanousd), estimated=1, exit="client_gone", stream=1, completion_tokens=8
+        )
+        self.assertEqual(differs(audit([cut, cut], [both])), (0, 0, 0, 0))
+
     def test_what_is_unknown_counts_at_no_less_than_its_bill(self) -> None:
         """Until somebody decides."""
         self.assertEqual(differs(audit([CALL], [row(Hold("unresolved", BILL, 0))])), (0, 0, 0, 0))
@@ -104,6 +117,7 @@ class AuditTest(unittest.TestCase):
         """Unless its client left before the call arrived, or nothing was sent."""
         self.assertEqual(audit([CALL], [row(settled(BILL), settled(3))]).unpaired, 1)
         self.assertEqual(audit([], [row(settled(3), exit="client_gone", estimated=1)]).unpaired, 0)
+        self.assertEqual(audit([], [row(settled(3), settled(3), exit="client_gone", estimated=1)]).unpaired, 2)
         self.assertEqual(audit([], [row(Hold("void", 9, 0), exit="failed")]).unpaired, 0)
 
     def test_rows_that_do_not_say_whose_they_are_are_held_against_what_is_left(self) -> None:
