@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from evals.gates import PREREGISTRATION, Gate, gates_of
-from evals.soak_plan import BURST, LIMITED_PER_S, Kind, Verdict
+from evals.soak_plan import BURST, LIMITED_PER_S, Kind, Trouble, Verdict
 from evals.stats import percentile
 
 TITLE, TABLE = "A soak", "soak gate"
@@ -79,7 +79,8 @@ def measured(figures: Figures) -> dict[str, float | None]:
     for counts in figures["verdicts"].values():
         verdicts.update(counts)
     killed = figures["settings"]["kill"]
-    admitted = books["limited"]["admitted"] - BURST - LIMITED_PER_S * books["limited"]["seconds"] - 1
+    starts = 1 + figures["faults"].get(Trouble.KILL, 0)
+    admitted = books["limited"]["admitted"] - starts * BURST - LIMITED_PER_S * books["limited"]["seconds"] - 1
     ready = [value for value in samples["ready_s"] if value is not None]
     return {
         "soak.unserved": verdicts[Verdict.UNSERVED],

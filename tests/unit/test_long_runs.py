@@ -118,6 +118,8 @@ class SoakTest(unittest.TestCase):
         for admitted, fails in ((16, []), (17, ["soak.over_admitted"])):
             figures = soak(books=books | {"limited": {"admitted": admitted, "seconds": 10.0}})
             self.assertEqual(failed(soak_report.gates(figures)), fails)
+        restarted = soak(books=books | {"limited": {"admitted": 21, "seconds": 10.0}}, faults={"kill -9": 1})
+        self.assertEqual(failed(soak_report.gates(restarted)), [])
 
     def test_what_is_kept_without_clients_must_be_what_was_kept_at_first(self) -> None:
         """Within a few threads and files."""
