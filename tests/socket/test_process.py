@@ -1,7 +1,6 @@
 """The gateway as people start it: a process, its command line, its signals."""
 
 import contextlib
-import ctypes
 import io
 import json
 import os
@@ -290,17 +289,6 @@ class SignalTest(unittest.TestCase):
             self.assertFalse((gateway.data_dir / "control").exists())
             self.assertEqual([row["state"] for row in gateway.cli("ledger", "rows")], ["settled"])
 
-    def test_a_signal_counts_in_whichever_thread_it_arrives(self) -> None:
-        """The system may hand it to any; the main one sleeps meanwhile and is not woken by it."""
-        with GatewayProcess(QUICK + CONFIG) as gateway:
-            main_thread = gateway.child.pid
-            others = {int(task.name) for task in Path(f"/proc/{main_thread}/task").iterdir()} - {main_thread}
-            libc = ctypes.CDLL(None, use_errno=True)
-            for number, event in ((signal.SIGHUP, "reloaded"), (signal.SIGTERM, "draining")):
-                self.assertEqual(libc.tgkill(main_thread, min(others), number), 0)
-                gateway.wait_for_event(event)
-            self.assertEqual(gateway.wait(), 0)
-
     def test_a_second_signal_exits_at_once(self) -> None:
         """What was in flight is unresolved or settled, never lost."""
         with GatewayProcess(STUCK) as gateway:
@@ -335,9 +323,10 @@ class SignalTest(unittest.TestCase):
             gateway.signal(signal.SIGHUP)
             self.assertTrue(gateway.wait_for_event("reload_refused")["faults"])
             self.assertEqual(gateway.chat(made["key"], model="mini")[0], 200)
-            (gateway.folder / "gateway.toml").write_text(QUICK + CONFIG.replace('"mini"', '"maxi"'))
+            (gateway.folder / "gateway.toml").write_text(QUICK + CONFIG.replace('"mini"', '"maxi"') + "[router]\n")
             gateway.signal(signal.SIGHUP)
             gateway.wait_for_event("reloaded")
+            self.assertIn("router", gateway.wait_for_event("config_warning")["detail"])
             self.assertEqual([gateway.chat(made["key"], model=name)[0] for name in ("mini", "maxi")], [404, 200])
 
     def test_the_log_tells_how_deployments_stand(self) -> None:
