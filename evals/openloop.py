@@ -6,6 +6,7 @@ moment in the timetable, so a client that comes late counts its own lateness too
 never waits for the gateway.
 """
 
+import itertools
 import resource
 import socket
 from collections.abc import Callable, Iterator
@@ -23,6 +24,10 @@ PATIENCE_S = 30.0
 _RECV_BYTES = 65_536
 _SLOW_BYTES, _SLOW_S = 16_384, 0.01
 """What a slow reader takes, and how often: 1.6 MB a second."""
+
+_BIND_ADDRESS_NO_PORT = 24
+_HOSTS = itertools.cycle(f"127.0.0.{number}" for number in range(1, 65))
+"""Clients are many hosts: one would run out of ports, each of which is kept for a minute after its connection."""
 
 _SMALL_BUFFER = 4_096
 _LEAVE_S = 0.004
@@ -191,6 +196,8 @@ def connect(address: tuple[str, int], *, receive_bytes: int | None = None) -> so
     sock = socket.socket()
     sock.setblocking(False)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.IPPROTO_IP, _BIND_ADDRESS_NO_PORT, 1)
+    sock.bind((next(_HOSTS), 0))
     if receive_bytes is not None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
     sock.connect_ex(address)

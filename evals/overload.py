@@ -9,6 +9,7 @@ capacity is asked for. The bounds stand in PREREGISTRATION.md. Writes overload.j
 """
 
 import argparse
+import gc
 import http.client
 import json
 import os
@@ -68,12 +69,17 @@ class Overload:
         self._pid, self._data, self._seed = pid, data, seed
 
     def run(self) -> None:
-        """The whole timetable, until every request is over."""
+        """The whole timetable, until every request is over.
+
+        Without the garbage collector: with so many requests in flight it would stop the client for a second at a time.
+        """
+        gc.disable()
         start_s, seconds = self._loop.now_s() + LOOK_S, self.tally.plan[-1].end_s
         keep(self._loop, ((start_s + at_s, at_s) for at_s in moments(self.tally.plan, self._seed)), self._ask)
         keep(self._loop, _ticks(start_s, seconds, HEALTH_S), self._ask_health)
         keep(self._loop, _ticks(start_s, seconds, LOOK_S), self._look)
         self._loop.run(lambda: self._loop.now_s() >= start_s + seconds and not self._client.in_flight)
+        gc.enable()
         self._client.close_idle()
         self._loop.close()
 
