@@ -42,7 +42,10 @@ from llmkit.transport import Timeouts
 from tracekit.trace import Tracer
 
 SWEEP_EVERY_S = 2.0
-"""How soon a hold that is too old, or a store that can be written again, is noticed."""
+"""How soon a hold that is too old, a store that can be written again, or a ledger that was taken away, is noticed."""
+
+LARGE_WAL_BYTES = 64 << 20
+"""A write-ahead log of this size is not copied back any more: somebody reads in the ledger without an end."""
 
 
 def request_ids(clock: Clock, random_bytes: Callable[[int], bytes]) -> Callable[[], str]:
@@ -79,16 +82,18 @@ def open_books(
     clock: Clock | None = None,
     draw: Callable[[], float] = random.random,
     on_error: Callable[[BaseException], None] = lambda error: None,
+    on_lost: Callable[[str], None] = lambda reason: None,
 ) -> Books:
     """Open the ledger of an owned directory and resolve what a dead process left in it.
 
-    config  its [store], [cache] and budgets apply; None for a command line that serves nothing
-    draw    gives numbers from [0, 1), for the lifetimes of answers that are kept
+    config   its [store], [cache] and budgets apply; None for a command line that serves nothing
+    draw     gives numbers from [0, 1), for the lifetimes of answers that are kept
+    on_lost  is told once why the ledger can commit nothing any more: the process must end
     Raises sqlite_store.StoreRefused, StoreUnavailable.
     """
     clock = clock or RealClock()
     durability = Durability(config.store.durability) if config else Durability.FULL
-    store = SqliteStore(data_dir.ledger, durability=durability, on_error=on_error)
+    store = SqliteStore(data_dir.ledger, durability=durability, on_error=on_error, on_lost=on_lost)
     try:
         ledger = Ledger(store, clock, durability=durability)
         on_crash = OnCrash(config.store.on_crash) if config else OnCrash.UNRESOLVED
@@ -246,12 +251,15 @@ def build_gateway(
 
 
 class Janitor:
-    """Gives up holds that are too old and applies the policy to unresolved money, every SWEEP_EVERY_S, on a thread."""
+    """Every SWEEP_EVERY_S, on a thread: looks at the ledger's files, gives up holds that are too old, and applies the
+    policy to unresolved money.
+    """
 
     def __init__(self, books: Books, config: Config, log: OpLog) -> None:
         self._books = books
         self._config = config
         self._log = log
+        self._wal_was_large = False
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="janitor", daemon=True)
         self._thread.start()
@@ -270,6 +278,7 @@ class Janitor:
                 self._log.error(error)
 
     def _sweep(self) -> None:
+        self._look_at_files()
         if not self._books.store.writable:
             drive(self._books.ledger.touch())
         store = self._config.store
@@ -282,6 +291,14 @@ class Janitor:
         )
         if changed:
             self._log.event("holds_swept", holds=changed)
+
+    def _look_at_files(self) -> None:
+        self._books.store.check_files()
+        wal_bytes = self._books.store.wal_bytes
+        large = wal_bytes > LARGE_WAL_BYTES
+        if large and not self._wal_was_large:
+            self._log.event("large_wal", bytes=wal_bytes, detail="some process reads in ledger.db without an end")
+        self._wal_was_large = large
 
 
 def data_dir_path(argument: str | None, env: Mapping[str, str]) -> Path:

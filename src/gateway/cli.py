@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None, env: Mapping[str, str] | None = None
     """Run one command; returns the exit status.
 
     0; 1 for one that failed; 2 for bad arguments or configuration; 141 without a word if what it prints has no reader
-    (`| head`), which is how shells show an end by SIGPIPE.
+    (`| head`), which is how shells show an end by SIGPIPE. A gateway that loses its ledger ends with serve.STORE_LOST.
     """
     env = os.environ if env is None else env
     try:

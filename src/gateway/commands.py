@@ -80,7 +80,8 @@ class Commands:
         except CacheUnavailable as error:
             raise CommandError(str(error)) from error
         except StoreUnavailable as error:
-            raise CommandError("the ledger cannot be read or written") from error
+            why = f": {error.__cause__}" if error.__cause__ else ""
+            raise CommandError(f"the ledger cannot be read or written{why}") from error
         except InvalidTenant as error:
             raise CommandError(str(error)) from error
 

@@ -175,6 +175,8 @@ _MOVE_OUT = {
 _MOVE_TO_UNRESOLVED = """UPDATE balances SET held_nanousd = held_nanousd - ?1,
     unresolved_nanousd = unresolved_nanousd + ?2 WHERE id IN (?3, ?4, ?5)"""
 
+_RESTARTED = """SELECT stopped_ms IS NULL AND machine_boot <> ''
+    AND machine_boot <> ? FROM boots ORDER BY id DESC LIMIT 1"""
 _OPEN_HOLDS = "SELECT id FROM holds WHERE state = 'open' ORDER BY id"
 _ROWLESS = """SELECT request_id, attempt, boot_id, opened_ms, tenant, key_id, alias, deployment, price_version
     FROM holds WHERE id IN (
@@ -199,7 +201,10 @@ class Ledger:
 
     `_levels` and `_opened` (when each hold of this life was made) are changed by single dict operations only, which are
     atomic. Work forgets a hold as its last step, which may happen twice and does no harm; a hold whose work never ran
-    stays there and is given up for its age. `boot_id` is set once, by open().
+    stays there and is given up for its age. `boot_id` and `machine_restarted` are set once, by open().
+
+    machine_restarted  the last life did not end cleanly, and the machine was restarted since: what was committed with
+                       durability `normal` shortly before may be missing
     """
 
     def __init__(self, store: Store, clock: Clock, *, durability: Durability = Durability.FULL) -> None:
@@ -209,6 +214,7 @@ class Ledger:
         self._levels: dict[tuple[Scope, str], int] = {}
         self._opened: dict[int, float] = {}
         self.boot_id = 0
+        self.machine_restarted = False
 
     # --- starting -----------------------------------------------------------------------------------------------
 
@@ -219,13 +225,15 @@ class Ledger:
         """
         started_ms = self._clock.wall_ms()
 
-        async def work(transaction: Transaction) -> tuple[int, int]:
+        async def work(transaction: Transaction) -> tuple[int, bool, int]:
+            restarted = (await transaction.execute(_RESTARTED, (machine_boot,))).records
             boot = await transaction.execute(
                 "INSERT INTO boots (started_ms, pid, machine_boot) VALUES (?, ?, ?)", (started_ms, pid, machine_boot)
             )
-            return boot.last_id, await self._resolve_orphans(transaction, boot.last_id, on_crash, started_ms)
+            orphans = await self._resolve_orphans(transaction, boot.last_id, on_crash, started_ms)
+            return boot.last_id, restarted == [(1,)], orphans
 
-        self.boot_id, orphans = await self._store.transact(work)
+        self.boot_id, self.machine_restarted, orphans = await self._store.transact(work)
         for scope, name, level in await self._store.read("SELECT scope, name, id FROM levels WHERE active = 1"):
             self._levels[Scope(scope), name] = level
         return orphans
@@ -240,10 +248,14 @@ class Ledger:
         await self._store.transact(work)
 
     async def touch(self) -> None:
-        """Write something that changes nothing, to learn whether writing works again. Raises StoreUnavailable."""
+        """Write something that changes nothing, to learn whether writing works again. Raises StoreUnavailable.
+
+        SQLite does not write a page that stays as it was, so one statement changes it and the next one back.
+        """
         boot_id = self.boot_id
 
         async def work(transaction: Transaction) -> None:
+            await transaction.execute("UPDATE boots SET stopped_ms = 0 WHERE id = ?", (boot_id,))
             await transaction.execute("UPDATE boots SET stopped_ms = NULL WHERE id = ?", (boot_id,))
 
         await self._store.transact(work)
@@ -471,17 +483,12 @@ class Ledger:
         state = LevelState(limit_nanousd, window, *booked)
         return NamedLevel(Scope(scope), name, state, window_end_text(window, max(number, reached)))
 
-    async def pending_totals(self, *, patience_s: float | None = None) -> tuple[int, int]:
-        """All money that is held, and all whose outcome is unknown, in nano-dollars.
-
-        patience_s  how long to wait for other readers; None for as long as they take
-        Raises StoreUnavailable.
-        """
+    async def pending_totals(self) -> tuple[int, int]:
+        """All money that is held, and all whose outcome is unknown, in nano-dollars. Raises StoreUnavailable."""
         held_and_unresolved = await self._store.read(
             """SELECT coalesce(sum(amount_nanousd) FILTER (WHERE state = 'open'), 0),
                       coalesce(sum(amount_nanousd) FILTER (WHERE state = 'unresolved'), 0)
-                FROM holds WHERE state IN ('open', 'unresolved')""",
-            patience_s=patience_s,
+                FROM holds WHERE state IN ('open', 'unresolved')"""
         )
         held, unresolved = held_and_unresolved[0]
         return held, unresolved

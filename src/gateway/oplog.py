@@ -5,11 +5,13 @@ database's, because other messages may quote a prompt, a key or an answer. A lin
 """
 
 import json
+import math
 import select
 import sqlite3
 import sys
 import threading
 import traceback
+from collections.abc import Mapping
 from typing import TextIO
 
 from gateway.clock import Clock
@@ -39,8 +41,15 @@ class OpLog:
 
     def event(self, event: str, **facts: object) -> None:
         """Write one line; never raises. One that would be too long holds the beginning of its JSON as a text."""
+        self._write(event, facts, most_per_s=_LINES_PER_S)
+
+    def last_words(self, event: str, **facts: object) -> None:
+        """The same for why the process ends: however many lines came before it in this second."""
+        self._write(event, facts, most_per_s=math.inf)
+
+    def _write(self, event: str, facts: Mapping[str, object], *, most_per_s: float) -> None:
         head = {"at_ms": self._clock.wall_ms(), "event": event}
-        line = json.dumps(head | facts, default=str)
+        line = json.dumps(head | dict(facts), default=str)
         if len(line) > _MAX_CHARS:
             line = json.dumps(head | {"cut": line[:_CUT_CHARS]})
         with self._lock:
@@ -48,7 +57,7 @@ class OpLog:
             if second != self._second:
                 self._second, self._lines = second, 0
             self._lines += 1
-            if self._lines > _LINES_PER_S:
+            if self._lines > most_per_s:
                 self.dropped += 1
                 return
             try:

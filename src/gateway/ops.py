@@ -20,9 +20,6 @@ from gateway.metrics import Metrics
 from gateway.oplog import OpLog
 from gateway.vitals import build_families, process_families
 
-_READ_PATIENCE_S = 0.05
-"""Two pages at once wait for each other; none waits for an operator's long report."""
-
 Source = Callable[[], Iterable[Family]]
 """Gives some families, or raises StoreUnavailable or OSError if there is no telling now."""
 
@@ -153,7 +150,7 @@ def fleet_families(gateway: Gateway) -> list[Family]:
 
 def money_families(books: Books) -> list[Family]:
     """What is held and what is unresolved. Raises StoreUnavailable."""
-    held, unresolved = drive(books.ledger.pending_totals(patience_s=_READ_PATIENCE_S))
+    held, unresolved = drive(books.ledger.pending_totals())
     return [
         gauge("gateway_held_nanousd", "Money held for calls that are under way; 1 USD is 1e9.", held),
         gauge("gateway_unresolved_nanousd", "Money of calls whose outcome is unknown; 1 USD is 1e9.", unresolved),
@@ -171,7 +168,7 @@ def store_families(books: Books) -> list[Family]:
 
 
 def wal_families(books: Books) -> list[Family]:
-    """How long the ledger's write-ahead log is. Raises OSError if there is none."""
+    """How long the ledger's write-ahead log is."""
     return [gauge("gateway_wal_bytes", "Size of the ledger's write-ahead log.", books.store.wal_bytes)]
 
 

@@ -2,18 +2,24 @@
 
 SIGTERM, SIGINT   drain and exit 0; a second one exits at once
 SIGHUP            reload the configuration, all or nothing
+
+A ledger that is lost (a failed sync, a broken device, damage, a file that was taken away) ends the process at once with
+STORE_LOST, from the thread that found it: nobody is answered any more, and nothing is closed, because that would sync
+again. The next start reads what is there.
 """
 
 import os
 import queue
 import resource
 import signal
+import sqlite3
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 from gateway.api import EXEMPT_PATHS, Api, Health
 from gateway.app import Books, Janitor, answer_room, apply_budgets, build_gateway, open_books
@@ -31,6 +37,7 @@ from gateway.oplog import OpLog
 from gateway.ops import metrics_page
 from gateway.places import PlaceLimits
 from gateway.server import FrontLimits, FrontServer
+from gateway.sqlite_file import has_wal_reset_bug
 from llmkit.client import OpenAICompatClient
 from llmkit.errors import ProviderError
 from llmkit.money import format_usd
@@ -40,6 +47,10 @@ from tracekit.trace import Tracer
 
 DEFAULT_CONFIG = "gateway.toml"
 _SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+
+STORE_LOST = 74
+"""The exit status of a process that lost its ledger; EX_IOERR of sysexits.h."""
+
 _LOOK = Timeouts(connect_s=2, ttft_s=5, idle_s=5, total_s=10)
 """For asking a demo's upstream what it serves: nobody waits longer for a start."""
 
@@ -112,10 +123,11 @@ class Process:
         """Serve until a signal ends it. Raises sqlite_store.StoreRefused, StoreUnavailable, OSError at the start."""
         with ExitStack() as stack:
             stack.enter_context(held_back(_SIGNALS))
-            books = open_books(self._data_dir, self._config, clock=self._clock, on_error=self._log.error)
+            books = open_books(
+                self._data_dir, self._config, clock=self._clock, on_error=self._log.error, on_lost=self._lose_store
+            )
             stack.callback(books.close)
-            if books.orphans:
-                self._log.event("holds_of_a_dead_process", holds=books.orphans, on_crash=self._config.store.on_crash)
+            self._tell_of_store(books)
             self._warn(self._config)
             tracer = self._tracer(stack)
             gateway = self._build(self._config, books, tracer)
@@ -176,6 +188,24 @@ class Process:
         left = server.drain(stop_now)
         self._log.event("drained", left_behind=left)
         return 0
+
+    def _tell_of_store(self, books: Books) -> None:
+        store = self._config.store
+        facts = {"sqlite": sqlite3.sqlite_version, "durability": store.durability}
+        if has_wal_reset_bug():
+            facts["warning"] = "this SQLite can damage a file that two programs write: let no other write to ledger.db"
+        self._log.event("store_opened", **facts)
+        if books.orphans:
+            self._log.event("holds_of_a_dead_process", holds=books.orphans, on_crash=store.on_crash)
+        if books.ledger.machine_restarted and store.durability == "normal":
+            self._log.event(
+                "machine_restarted",
+                detail="without a clean stop: the last settlements may be missing; compare with the provider's usage",
+            )
+
+    def _lose_store(self, reason: str) -> NoReturn:
+        self._log.last_words("store_lost", reason=reason, exit_status=STORE_LOST)
+        os._exit(STORE_LOST)
 
     def _report(self, error: BaseException) -> None:
         """Count what ended an exchange, and log it unless it is an outcome."""
@@ -280,6 +310,7 @@ class Process:
         reasons = ["draining"] if server.phase else []
         details: dict[str, object] = {
             "in_flight": server.in_flight,
+            "wal_bytes": books.store.wal_bytes,
             "deployments": api.gateway.deployment_states(),
             "overage_deployments": api.gateway.overbilled,
         }

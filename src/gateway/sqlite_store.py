@@ -5,11 +5,16 @@ wait, each between savepoints, in one BEGIN IMMEDIATE transaction, commits once,
 next one that waits. Queued work goes first in every batch, so a reservation sees every settlement queued before it.
 
 Why one writing connection: releases of SQLite up to 3.51.2 can damage a WAL file that two connections write at once.
-The second connection here is `query_only`.
+All others here are `query_only`: one for each read that runs at the same time, so that a long one delays nobody.
 
-Locks: `_mutex` guards `_waiting`, `_leading` and `_closed`. `_read_lock` guards the reading connection. The writing
-connection belongs to the leader. `_queue` is a deque touched by its atomic ends alone, so enqueue() needs no lock;
-`_alarmed` is lowered before the queue is emptied and raised after it is filled, so no work is ever left without a wake.
+After a final fault of the storage (see sqlite_faults) the store is lost: it commits nothing more, and says so once. It
+copies the write-ahead log into the database itself, because SQLite's automatism hides the faults that it meets, a
+failed sync among them.
+
+Locks: `_mutex` guards `_waiting`, `_leading`, `_closed`, `_lost` and `_idle_readers`. The writing connection,
+`_uncopied` and `_device_faults` belong to the leader. `_queue` is a deque touched by its atomic ends alone, so
+enqueue() needs no lock; `_alarmed` is lowered before the queue is emptied and raised after it is filled, so no work is
+ever left without a wake.
 """
 
 import contextlib
@@ -23,7 +28,8 @@ from typing import Any, Generic, TypeVar
 
 from gateway.drive import drive
 from gateway.errors import StoreUnavailable
-from gateway.sqlite_file import connect, connect_writer, run
+from gateway.sqlite_faults import Fault, fault_of, has_room
+from gateway.sqlite_file import FileMoved, OpenFiles, connect, connect_writer, run
 from gateway.store import Durability, Record, Result, Transaction, Value, Work
 
 T = TypeVar("T")
@@ -40,11 +46,11 @@ MOST_QUEUED = 100_000
 RETRY_AFTER_S = 0.25
 """Pause between commits of queued work while the disk refuses them."""
 
+COPY_AFTER = 256
+"""Pieces of work after which the log is copied into the database: some 2 MB of it, as SQLite does by itself."""
 
-_FAULTS_OF_WORK = frozenset(
-    (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_TOOBIG)
-)
-"""Errors of a statement, which come again however healthy the disk is. All others are the storage's."""
+_MOST_DEVICE_FAULTS = 2
+"""In a row, while there is room: one may be of a disk that was full, and is not any more when it is looked at."""
 
 
 class _SqliteTransaction:
@@ -69,9 +75,20 @@ class _Ticket(Generic[T]):
         self.error: BaseException | None = None
         self.result: T | None = None
 
+    def wake(self) -> None:
+        """Let its thread go on: the outcome is there."""
+        self.done = True
+        if self.signal.locked():
+            self.signal.release()
+
 
 class SqliteStore:
-    """A Store in one SQLite file. `on_error` is told of every failed commit and of queued work that raised."""
+    """A Store in one SQLite file.
+
+    on_error  is told of every failed commit, of queued work that raised, and of a log that could not be copied
+    on_lost   is told once, in words, why nothing can be committed any more; before anyone who waits is. The process
+              must end then
+    """
 
     def __init__(
         self,
@@ -79,19 +96,24 @@ class SqliteStore:
         *,
         durability: Durability = Durability.FULL,
         on_error: Callable[[BaseException], None] = lambda error: None,
+        on_lost: Callable[[str], None] = lambda reason: None,
     ) -> None:
         self._path = path
         self._writer = connect_writer(path, durability)
-        self._reader = connect(path)
-        self._reader.execute("PRAGMA query_only = ON")
+        self._writer.execute("PRAGMA wal_autocheckpoint = 0").fetchall()
+        self._idle_readers = [_connect_reader(path)]
         self._transaction: Transaction = _SqliteTransaction(self._writer)
         self._on_error = on_error
+        self._on_lost = on_lost
+        self._files = OpenFiles(path)
+        self._uncopied = 0
+        self._device_faults = 0
+        self._lost = False
         self._mutex = threading.Lock()
         self._waiting: list[_Ticket[Any]] = []
         self._leading = False
         self._closed = False
         self._writable = True
-        self._read_lock = threading.Lock()
         self._queue: deque[Work[object]] = deque()
         self._wake: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._alarmed = False
@@ -102,18 +124,25 @@ class SqliteStore:
 
     @property
     def writable(self) -> bool:
-        """Whether the last commit that wrote something succeeded."""
-        return self._writable
+        """Whether the last commit that wrote something succeeded, and another may."""
+        return self._writable and not self._lost
+
+    @property
+    def wal_bytes(self) -> int:
+        """The size of the write-ahead log; one that is large has a reader that keeps it from being copied."""
+        return self._files.wal_bytes
+
+    def check_files(self) -> None:
+        """See that the open files are still those at their paths; the store is lost if not. Raises OSError."""
+        try:
+            self._files.check()
+        except FileMoved as moved:
+            self._lose(moved)
 
     @property
     def queued(self) -> int:
         """Pieces of work that wait for a commit and nobody waits for."""
         return len(self._queue)
-
-    @property
-    def wal_bytes(self) -> int:
-        """Size of the write-ahead log. Raises OSError if there is none."""
-        return self._path.with_name(f"{self._path.name}-wal").stat().st_size
 
     async def transact(self, work: Work[T]) -> T:
         return self._transact(work)
@@ -125,33 +154,57 @@ class SqliteStore:
         self._queue.append(work)
         self._alarm()
 
-    async def read(self, sql: str, params: Sequence[Value] = (), *, patience_s: float | None = None) -> list[Record]:
-        if not self._read_lock.acquire(timeout=-1 if patience_s is None else patience_s):
-            raise StoreUnavailable
+    async def read(self, sql: str, params: Sequence[Value] = ()) -> list[Record]:
+        reader = self._take_reader()
         try:
-            return self._reader.execute(sql, params).fetchall()
+            return reader.execute(sql, params).fetchall()
         except sqlite3.Error as error:
             self._on_error(error)
             raise StoreUnavailable from error
         finally:
-            self._read_lock.release()
+            self._give_back(reader)
 
     def close(self) -> None:
-        """Commit what is queued, then close the file. Work that cannot be committed now is lost with the process."""
+        """Commit what is queued, then close the file. Work that cannot be committed now is lost with the process.
+
+        The writer of a lost ledger is left to the end of the process: SQLite would copy the log, and sync once more.
+        """
         self._stop.set()
         self._wake.put(False)
         self._flusher.join()
         with contextlib.suppress(StoreUnavailable):
             self._transact(_nothing, last=True)
-        with self._read_lock:
-            self._reader.close()
-        self._writer.close()
+        with self._mutex:
+            self._closed = True
+            while self._idle_readers:
+                self._idle_readers.pop().close()
+        if not self._lost:
+            self._writer.close()
+
+    def _take_reader(self) -> sqlite3.Connection:
+        with self._mutex:
+            if self._closed:
+                raise StoreUnavailable
+            if self._idle_readers:
+                return self._idle_readers.pop()
+        try:
+            return _connect_reader(self._path)
+        except sqlite3.Error as error:
+            self._on_error(error)
+            raise StoreUnavailable from error
+
+    def _give_back(self, reader: sqlite3.Connection) -> None:
+        with self._mutex:
+            if self._closed:
+                reader.close()
+            else:
+                self._idle_readers.append(reader)
 
     def _transact(self, work: Work[T], *, last: bool = False) -> T:
         """Lead, or wait for a leader. After the `last` ticket none is taken, so nobody uses the connection after it."""
         ticket = _Ticket(work)
         with self._mutex:
-            if self._closed:
+            if self._closed or self._lost:
                 raise StoreUnavailable
             self._closed = last
             self._waiting.append(ticket)
@@ -173,20 +226,27 @@ class SqliteStore:
             batch = self._waiting[:BATCH]
             del self._waiting[:BATCH]
         try:
-            self._run_batch(batch)
+            try:
+                self._run_batch(batch)
+            finally:
+                for ticket in batch:
+                    ticket.wake()
+            self._copy_if_due()
         finally:
-            with self._mutex:
-                successor = self._waiting[0] if self._waiting else None
-                self._leading = successor is not None
-            for ticket in batch:
-                ticket.done = True
-                if ticket.signal.locked():
-                    ticket.signal.release()
-            if successor is not None:
-                successor.signal.release()
+            self._pass_the_lead()
+
+    def _pass_the_lead(self) -> None:
+        with self._mutex:
+            successor = self._waiting[0] if self._waiting else None
+            self._leading = successor is not None
+        if successor is not None:
+            successor.signal.release()
 
     def _run_batch(self, batch: list[_Ticket[Any]]) -> None:
         """Run all queued work and `batch` in one transaction; either all of it is committed or none of it."""
+        if self._lost:
+            self._undo([], batch)
+            return
         queued = self._take_queued()
         changes = self._writer.total_changes
         try:
@@ -197,23 +257,57 @@ class SqliteStore:
                 self._run_ticket(ticket)
             self._writer.execute("COMMIT")
         except BaseException as error:
+            self._judge(error)
             self._undo(queued, batch)
             self._on_error(error)
             if not isinstance(error, sqlite3.Error):
                 raise
         else:
-            self._writable = self._writable or self._writer.total_changes > changes
+            self._uncopied += len(queued) + len(batch)
+            if self._writer.total_changes > changes:
+                self._writable, self._device_faults = True, 0
 
     def _undo(self, queued: list[Work[object]], batch: list[_Ticket[Any]]) -> None:
-        """Nothing of the batch was kept: roll back if SQLite has not already, and say so to all that wait."""
+        """Nothing of the batch was kept: roll back if SQLite has not already, and say so to all that wait.
+
+        Those who were to come in the next batch, too: they have waited for this one, and none waits longer than it.
+        """
         self._writable = False
         self._queue.extendleft(reversed(queued))
         self._alarm()
+        with self._mutex:
+            batch += self._waiting
+            self._waiting.clear()
         for ticket in batch:
             ticket.error = StoreUnavailable()
         if self._writer.in_transaction:
             with contextlib.suppress(sqlite3.Error):
                 self._writer.execute("ROLLBACK")
+
+    def _copy_if_due(self) -> None:
+        """Copy the log into the database once enough was committed. If that fails, the log still has everything."""
+        if self._uncopied < COPY_AFTER:
+            return
+        self._uncopied = 0
+        try:
+            self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        except sqlite3.Error as error:
+            self._judge(error)
+            self._on_error(error)
+
+    def _judge(self, error: BaseException) -> None:
+        """Decide whether the store outlives an error of its connection."""
+        fault = fault_of(error)
+        if fault is Fault.DEVICE and has_room(self._path):
+            self._device_faults += 1
+        if fault is Fault.FINAL or self._device_faults >= _MOST_DEVICE_FAULTS:
+            self._lose(error)
+
+    def _lose(self, why: BaseException) -> None:
+        with self._mutex:
+            told, self._lost = self._lost, True
+        if not told:
+            self._on_lost(f"{why} ({getattr(why, 'sqlite_errorname', type(why).__name__)})")
 
     def _take_queued(self) -> list[Work[object]]:
         taken: list[Work[object]] = []
@@ -239,7 +333,7 @@ class SqliteStore:
 
     def _is_isolated(self, error: Exception) -> bool:
         """Whether `error` concerns one piece of work alone: the transaction of its neighbours is still there."""
-        return self._writer.in_transaction and _is_fault_of_work(error)
+        return self._writer.in_transaction and fault_of(error) is Fault.OWN
 
     def _guarded(self, work: Work[T]) -> T:
         """Run `work` so that, if it raises, nothing of it is left in the transaction."""
@@ -283,11 +377,10 @@ class SqliteStore:
         return True
 
 
-def _is_fault_of_work(error: Exception) -> bool:
-    if not isinstance(error, sqlite3.Error):
-        return True
-    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
-    return code & 0xFF in _FAULTS_OF_WORK
+def _connect_reader(path: Path) -> sqlite3.Connection:
+    reader = connect(path)
+    reader.execute("PRAGMA query_only = ON")
+    return reader
 
 
 async def _started(work: Work[T], transaction: Transaction) -> T:

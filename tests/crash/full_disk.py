@@ -4,25 +4,30 @@ A limit on the size of files does it anywhere; a small file system of its own ne
 forked processes: see tests.support.forks.
 """
 
+import contextlib
 import errno
 import os
 import resource
 import signal
+import sqlite3
 import subprocess
+import sys
 import tempfile
 import threading
 import unittest
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 from gateway import sqlite_file, sqlite_store
 from gateway.context import Caller
-from gateway.errors import GatewayError
+from gateway.drive import drive
+from gateway.errors import GatewayError, StoreUnavailable
 from gateway.fake_provider import FakeProvider
 from gateway.providers import ProviderAnswer, UpstreamCall
 from gateway.store import Durability
-from tests.support.connections import watched
+from tests.support.connections import Fuse, disk_error, watched
 from tests.support.world import CONFIG, RealWorld, chat
 
 PATIENCE_S = 20.0
@@ -105,6 +110,7 @@ class DiskScenario(unittest.TestCase):
             self.world.books.store.flush()
             self.full_at_the_reservation()
             self.full_at_the_settlement()
+            self.assertEqual(self.world.lost, [])
             report = self.world.run("ledger.verify")
             self.assertTrue(report["ok"], report["differences"])
             self.assertEqual((report["open_holds"], report["unresolved_holds"]), (0, 0))
@@ -117,12 +123,14 @@ class DiskScenario(unittest.TestCase):
         for _ in range(3):
             self.refused()
         self.assertEqual(len(self.up.fake.calls), calls)
+        self.assertRaises(StoreUnavailable, drive, self.world.books.ledger.touch())
         self.assertFalse(self.world.books.store.writable)
         self.assertEqual(self.world.books.keys.authenticate(self.raw_key).tenant, "acme")
         self.free()
+        drive(self.world.books.ledger.touch())
+        self.assertTrue(self.world.books.store.writable)
         self.ask()
         after = self.world.shown(self.raw_key)
-        self.assertTrue(self.world.books.store.writable)
         self.assertEqual((after["spent_nanousd"], after["held_nanousd"]), (2 * before["spent_nanousd"], 0))
 
     def full_at_the_settlement(self) -> None:
@@ -159,19 +167,45 @@ class DiskScenario(unittest.TestCase):
 
     def held(self) -> int:
         """What is held by the committed state: `keys show` would try to commit first."""
-        return int(self.world.books.store._reader.execute("SELECT max(held_nanousd) FROM balances").fetchone()[0])
+        return int(drive(self.world.books.store.read("SELECT max(held_nanousd) FROM balances"))[0][0])
 
 
-def read_only(folder: str) -> str:
-    """Open a ledger that this user may not write, as a user who is bound by that; what it is told."""
+def opened_by_python() -> list[str]:
+    """The files of the ledger that were opened past SQLite in the life of a gateway, a disk that breaks included."""
+    opened: list[str] = []
+
+    def look(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open" and Path(str(arguments[0])).name in ("ledger.db", "ledger.db-wal", "ledger.db-shm"):
+            opened.append(str(arguments[0]))
+
+    sys.addaudithook(look)
+    fuse = Fuse("COMMIT", lambda: disk_error(sqlite3.SQLITE_IOERR_WRITE))
+    with watched(before=fuse), RealWorld() as world:
+        raw_key = world.key("1")
+        fuse.times = 1
+        for _ in range(2):
+            with contextlib.suppress(GatewayError):
+                world.gateway.handle(raw_key, chat(max_tokens=20))
+        world.run("ledger.verify")
+        world.books.store.check_files()
+        if not world.books.store.wal_bytes or not world.errors:
+            opened.append("nothing happened")
+    return opened
+
+
+def read_only(folder: str, *, name: str) -> str:
+    """Open a ledger where this user may not write `name`, as a user who is bound by that; what it is told."""
     path = Path(folder)
-    (path / "ledger.db").chmod(0o444)
     if os.geteuid() == 0:
         for entry in (path, *path.iterdir()):
             os.chown(entry, 65534, 65534)
         os.setuid(65534)
+    mode = (path / name).stat().st_mode
+    (path / name).chmod(mode & ~0o222)
     try:
         sqlite_file.connect_writer(path / "ledger.db", Durability.FULL)
     except sqlite_file.StoreRefused as refused:
         return str(refused)
+    finally:
+        (path / name).chmod(mode)
     return "it was opened"

@@ -119,6 +119,8 @@ class ForeignLockTest(unittest.TestCase):
                 yield
             finally:
                 self.foreigner.close()
+            self.gateway_world.books.store.check_files()
+            self.assertEqual(self.gateway_world.lost, [], "whoever comes and goes takes no file away")
             report = self.gateway_world.run("ledger.verify")
             self.assertTrue(report["ok"], report["differences"])
             self.assertEqual((report["open_holds"], report["unresolved_holds"]), (0, 0))
@@ -193,6 +195,15 @@ class ForeignLockTest(unittest.TestCase):
         return [row for row in self.gateway_world.rows() if row["state"] == state]
 
 
+class OpenTest(unittest.TestCase):
+    """Who opens the ledger."""
+
+    def test_nobody_opens_it_but_sqlite(self) -> None:
+        """A close() of the same file anywhere in the process would drop SQLite's locks."""
+        with ForkServer() as server:
+            self.assertEqual(server.result(full_disk.opened_by_python), [])
+
+
 class RefusedFileTest(unittest.TestCase):
     """Files that a gateway must not start on."""
 
@@ -222,8 +233,11 @@ class RefusedFileTest(unittest.TestCase):
             self.assertEqual(self.files(), before)
 
     def files(self) -> dict[str, bytes | None]:
-        folder = self.path.parent
-        return {file.name: file.read_bytes() if file.is_file() else None for file in folder.iterdir()}
+        """Every file; of the index of a log, which is a part of the memory of processes, only that it is there."""
+        return {
+            file.name: file.read_bytes() if file.is_file() and not file.name.endswith("-shm") else None
+            for file in self.path.parent.iterdir()
+        }
 
     def test_an_empty_file(self) -> None:
         """SQLite would take it for a new database."""
@@ -256,6 +270,52 @@ class RefusedFileTest(unittest.TestCase):
         self.path.write_bytes(content[: len(content) // 2])
         self.assert_refused("malformed")
 
+    def test_a_ledger_that_was_not_closed_is_left_as_it_is(self) -> None:
+        """One of a newer program, and one that contradicts itself; a part of each is in the log, and stays there."""
+        for change, reason in (
+            (("PRAGMA user_version = 999",), "has schema 999"),
+            (("PRAGMA writable_schema = 1", "UPDATE sqlite_schema SET rootpage = 3 WHERE name = 'keys'"), "is damaged"),
+        ):
+            with self.subTest(reason):
+                self.die_after(*change)
+                self.assert_refused(reason)
+                self.path.with_name("ledger.db-shm").unlink()
+                self.assert_refused(reason)
+
+    def die_after(self, *statements: str) -> None:
+        """Leave a ledger behind whose owner died after these statements."""
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            contextlib.closing(connect_writer(Path(folder) / "ledger.db", Durability.FULL)) as writer,
+        ):
+            for statement in statements:
+                writer.execute(statement)
+            shutil.copytree(folder, self.path.parent, dirs_exist_ok=True)
+
+    def test_damage_is_looked_for_after_an_unclean_end(self) -> None:
+        """Whole, where the ledger is not large; of a large one, the tables that every request reads."""
+        for whole_bytes in (sqlite_file.CHECKED_WHOLE_BYTES, 0):
+            for table, found in (("requests", bool(whole_bytes)), ("keys", True)):
+                with (
+                    self.subTest(table, whole_bytes=whole_bytes),
+                    mock.patch.object(sqlite_file, "CHECKED_WHOLE_BYTES", whole_bytes),
+                ):
+                    self.die_after("INSERT INTO tenants VALUES ('acme', 0)")
+                    self.damage(table)
+                    if found:
+                        self.assert_refused("malformed")
+                    else:
+                        connect_writer(self.path, Durability.FULL).close()
+
+    def damage(self, table: str) -> None:
+        """Make the first page of a table say that it is what no page is."""
+        with contextlib.closing(sqlite3.connect(f"file:{self.path}?immutable=1", uri=True)) as connection:
+            sql = "SELECT rootpage FROM sqlite_schema WHERE name = ?"
+            [(page,)] = connection.execute(sql, (table,)).fetchall()
+        with self.path.open("r+b") as file:
+            file.seek((page - 1) * sqlite_file.PAGE_BYTES)
+            file.write(bytes(64))
+
     def test_a_folder(self) -> None:
         """A folder where the file should be."""
         self.path.mkdir()
@@ -267,16 +327,18 @@ class RefusedFileTest(unittest.TestCase):
         self.assert_refused("is gone but its write-ahead log is there")
 
     def test_a_ledger_that_may_not_be_written(self) -> None:
-        """A user without the right to write is told so."""
+        """A user without the right to write it, or its folder, is told so."""
         self.ledger()
         memory = Path("/dev/shm")
-        folder = tempfile.mkdtemp(dir=memory if memory.is_dir() else None)
-        self.addCleanup(shutil.rmtree, folder)
-        shutil.copy(self.path, folder)
         with ForkServer() as server:
-            told = server.result(full_disk.read_only, folder=folder)
-        self.assertEqual(told, f"{folder}/ledger.db cannot be written by this user")
-        self.assertEqual([file.name for file in Path(folder).iterdir()], ["ledger.db"])
+            for name in ("ledger.db", ""):
+                folder = Path(tempfile.mkdtemp(dir=memory if memory.is_dir() else None))
+                self.addCleanup(shutil.rmtree, folder)
+                shutil.copy(self.path, folder)
+                told = server.result(full_disk.read_only, folder=str(folder), name=name)
+                self.assertEqual(told, f"{folder / name} cannot be written by this user")
+                self.assertEqual([file.name for file in folder.iterdir()], ["ledger.db"])
+                self.assertEqual((folder / "ledger.db").read_bytes(), self.path.read_bytes())
 
     def test_a_draft_that_was_left_behind_is_no_ledger(self) -> None:
         """A start that died while it made the file does not stand in the way of the next."""

@@ -224,7 +224,7 @@ class FailingTest(GroupCommitCase):
 
     def test_a_failed_commit_wakes_and_fails_all(self) -> None:
         """Every waiter is told, nothing of theirs is kept, and the next transaction goes through."""
-        for error in (disk_error(), disk_error(sqlite3.SQLITE_FULL, "database or disk is full")):
+        for error in (disk_error(), disk_error(sqlite3.SQLITE_BUSY, "database is locked")):
             with self.subTest(error=str(error)):
                 self.doCleanups()
                 self.setUp()
@@ -241,6 +241,29 @@ class FailingTest(GroupCommitCase):
             waiters.line_up(inserts(names))
             self.fuse = FuseAfter(1, "COMMIT", disk_error(), first=lambda: self.store._writer.execute("ROLLBACK"))
         self.assert_all_failed(waiters, names)
+
+    def test_a_failed_commit_fails_those_in_line_too(self) -> None:
+        """They have waited for as long as a lock is waited for; none of their work is begun."""
+        names = ["a", "b", "c"]
+        with self.leading() as waiters:
+            waiters.line_up(inserts(names))
+            self.fuse.times = 1
+        self.assertEqual(self.fuse.times, 0)
+        self.assertIsInstance(waiters.errors.pop("leader"), StoreUnavailable)
+        self.assert_all_failed(waiters, names)
+
+    def test_a_ledger_that_is_lost_while_its_log_is_copied_fails_those_in_line(self) -> None:
+        """The leader's work is committed; of theirs, nothing is begun."""
+        names = ["a", "b", "c"]
+        self.fuse = Fuse("PRAGMA wal_checkpoint", lambda: disk_error(sqlite3.SQLITE_IOERR_FSYNC))
+        with mock.patch.object(sqlite_store, "COPY_AFTER", 1), self.leading() as waiters:
+            waiters.line_up(inserts(names))
+            self.fuse.times = 1
+        self.assertEqual(waiters.results, {"leader": None})
+        self.assertEqual(
+            {name: type(error) for name, error in waiters.errors.items()}, dict.fromkeys(names, StoreUnavailable)
+        )
+        self.assertEqual((self.names(), self.commits), ([], 1))
 
     def test_a_failed_statement_of_one_fails_all(self) -> None:
         """A disk that fills up in the middle is nobody's own fault."""
@@ -360,7 +383,7 @@ class QueueTest(GroupCommitCase):
             return await names_in(transaction)
 
         def holds_all_locks() -> None:
-            with self.store._mutex, self.store._read_lock:
+            with self.store._mutex:
                 Dropped(self.store, "under all locks")
                 gc.collect()
 

@@ -74,11 +74,11 @@ class Book:
         self.errors: list[BaseException] = []
         self.open()
 
-    def open(self, on_crash: OnCrash = OnCrash.UNRESOLVED) -> int:
+    def open(self, on_crash: OnCrash = OnCrash.UNRESOLVED, *, machine_boot: str = "sim") -> int:
         """Start a process over the file as it is; returns how many holds were open."""
         self.store = SimStore(self._path, on_error=self.errors.append)
         self.ledger = self._ledger_type(self.store, self.clock, durability=self._durability)
-        return self.run(self.ledger.open(pid=1, machine_boot="sim", on_crash=on_crash))
+        return self.run(self.ledger.open(pid=1, machine_boot=machine_boot, on_crash=on_crash))
 
     def crash(self) -> None:
         """Kill the process: what was not committed is gone. open() starts the next one."""

@@ -30,8 +30,8 @@ def watched(*, before: Hook = nothing, after: Hook = nothing) -> Iterator[None]:
         yield
 
 
-def disk_error(code: int = sqlite3.SQLITE_IOERR_WRITE, message: str = "disk I/O error") -> sqlite3.OperationalError:
-    """The error that SQLite raises for a fault of the storage."""
+def disk_error(code: int = sqlite3.SQLITE_FULL, message: str = "database or disk is full") -> sqlite3.OperationalError:
+    """The error that SQLite raises for a fault of the storage; one that passes, unless `code` says otherwise."""
     error = sqlite3.OperationalError(message)
     error.sqlite_errorcode = code
     return error

@@ -220,7 +220,11 @@ def metered_nanousd_at(deployment: Deployment, upstream: FakeProvider) -> int:
 
 
 class RealWorld:
-    """A gateway on real threads over a ledger file of its own. Use as a context manager."""
+    """A gateway on real threads over a ledger file of its own. Use as a context manager.
+
+    folder  its data directory, which outlives it; a temporary one if it is None
+    lost    why the ledger was lost; a process would have ended
+    """
 
     def __init__(
         self,
@@ -229,14 +233,18 @@ class RealWorld:
         providers: Mapping[str, Provider] | None = None,
         clock: Clock | None = None,
         env: Mapping[str, str] | None = None,
+        folder: Path | None = None,
     ) -> None:
-        self._folder = tempfile.TemporaryDirectory()
-        self.path = Path(self._folder.name)
+        self._folder = tempfile.TemporaryDirectory() if folder is None else None
+        self.path = Path(self._folder.name) if self._folder else folder or Path()
         self.config = load(config, env or {})
         self.errors: list[BaseException] = []
+        self.lost: list[str] = []
         self.clock = clock or RealClock()
         self._data_dir = DataDir.own(self.path)
-        self.books: Books = open_books(self._data_dir, self.config, clock=self.clock, on_error=self.errors.append)
+        self.books: Books = open_books(
+            self._data_dir, self.config, clock=self.clock, on_error=self.errors.append, on_lost=self.lost.append
+        )
         self.gateway = build_gateway(
             self.config, self.books, clock=self.clock, providers=providers, on_error=self.errors.append
         )
@@ -264,7 +272,8 @@ class RealWorld:
     def __exit__(self, *_: object) -> None:
         self.books.close()
         self._data_dir.close()
-        self._folder.cleanup()
+        if self._folder:
+            self._folder.cleanup()
 
 
 def scripted(*entries: Mapping[str, Any], repeat: bool = False) -> dict[str, Provider]:

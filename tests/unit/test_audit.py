@@ -70,6 +70,14 @@ class VerifyTest(AuditCase):
                 self.setUp()
                 self.assertRegex(" ".join(self.found(change)), "balance 1 differs")
 
+    def test_a_file_that_contradicts_itself_is_found(self) -> None:
+        """An index that lacks a row is no difference of any sum."""
+        rows = "UPDATE sqlite_schema SET sql = replace(sql, '(request_id)', '(tenant)') WHERE name = 'holds_of_request'"
+        self.found("PRAGMA writable_schema = ON", rows)
+        self.book.close()
+        self.book.open()
+        self.assertRegex(" ".join(self.book.verify().differences), "the file is damaged: row 1 missing from index")
+
     def test_a_balance_without_its_holds_is_found(self) -> None:
         """Also one that no hold ever named."""
         self.assertRegex(

@@ -703,6 +703,22 @@ class CrashTest(LedgerCase):
         with self.assertRaises(BudgetExceeded):
             self.book.reserve(self.account, 101)
 
+    def test_a_machine_that_restarted_under_it_is_noticed(self) -> None:
+        """After a life without a clean end, and in another boot of the machine, both of which are known."""
+        for former, clean, present, restarted in (
+            ("one", False, "two", True),
+            ("one", False, "one", False),
+            ("one", True, "two", False),
+            ("", False, "two", False),
+        ):
+            with self.subTest(former=former, clean=clean, present=present):
+                self.book.open(machine_boot=former)
+                if clean:
+                    self.book.run(self.book.ledger.close())
+                self.book.crash()
+                self.book.open(machine_boot=present)
+                self.assertIs(self.book.ledger.machine_restarted, restarted)
+
     def test_a_clean_end_is_marked(self) -> None:
         """A dead process leaves no mark."""
         self.die()
@@ -862,8 +878,8 @@ class _FullDisk:
     def enqueue(self, work: Work[object], *, vital: bool = True) -> None:
         self._store.enqueue(work, vital=vital)
 
-    async def read(self, sql: str, params: Any = (), *, patience_s: float | None = None) -> Any:
-        return await self._store.read(sql, params, patience_s=patience_s)
+    async def read(self, sql: str, params: Any = ()) -> Any:
+        return await self._store.read(sql, params)
 
 
 def _told(refusal: BudgetExceeded | BudgetReserved) -> tuple[int, str, float | None]:

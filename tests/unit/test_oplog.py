@@ -65,6 +65,13 @@ class OpLogTest(unittest.TestCase):
         for number in range(60):
             self.log.event("flood", number=number)
         self.assertEqual((len(self.lines()), self.log.dropped), (50, 10))
+
+    def test_the_last_words_are_written_in_any_flood(self) -> None:
+        """Why the process ends is not left out."""
+        for number in range(60):
+            self.log.event("flood", number=number)
+        self.log.last_words("store_lost", reason="the disk")
+        self.assertEqual((self.lines()[-1]["reason"], self.log.dropped), ("the disk", 10))
         self.clock.advance(1)
         self.log.event("after")
         self.assertEqual((self.lines()[-1]["event"], self.log.dropped), ("after", 10))

@@ -4,6 +4,7 @@ import resource
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
 from gateway.errors import StoreUnavailable
 from gateway.exposition import Family, gauge, render
@@ -58,24 +59,20 @@ class BooksTest(unittest.TestCase):
     def page(self, source: Source) -> Page:
         return Page(MetricsPage([source], self.fail)())
 
-    def test_nobody_waits_for_a_reader(self) -> None:
-        """An operator's long report is under way: the money is left out, the rest is there."""
+    def test_money_is_read_as_it_is(self) -> None:
+        """Held and unresolved, of all levels; a ledger that cannot be read leaves them out."""
         books = self.world.books
-        with books.store._read_lock:
-            self.assertEqual(self.page(lambda: money_families(books)).text, "")
-            self.assertEqual(self.page(lambda: store_families(books)).value("gateway_store_writable"), 1)
         page = self.page(lambda: money_families(books))
         self.assertEqual((page.value("gateway_held_nanousd"), page.value("gateway_unresolved_nanousd")), (0, 0))
-        self.assertEqual(self.world.errors, [])
+        with mock.patch.object(books.store, "read", side_effect=StoreUnavailable):
+            self.assertEqual(self.page(lambda: money_families(books)).text, "")
+            self.assertEqual(self.page(lambda: store_families(books)).value("gateway_store_writable"), 1)
 
     def test_the_log_of_the_ledger_is_measured(self) -> None:
-        """It is as long as its file; without a file there is no number."""
+        """It is as long as its file."""
         books = self.world.books
         wal = self.world.path / "ledger.db-wal"
         self.assertEqual(self.page(lambda: wal_families(books)).value("gateway_wal_bytes"), wal.stat().st_size)
-        hidden = wal.rename(self.world.path / "elsewhere")
-        self.assertEqual(self.page(lambda: wal_families(books)).text, "")
-        hidden.rename(wal)
 
     def test_a_deployment_is_in_one_state(self) -> None:
         """Every state has its line, so that an alert finds the one it looks for."""

@@ -6,12 +6,16 @@ import tempfile
 import unittest
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any, ClassVar
 from unittest import mock
 
-from gateway import sqlite_store
+from gateway import sqlite_file, sqlite_store
+from gateway.clock import FakeClock
 from gateway.data_dir import machine_boot_id
 from gateway.drive import StorySuspendedError, drive
 from gateway.errors import StoreUnavailable
+from gateway.ledger import Ledger
+from gateway.sqlite_file import has_wal_reset_bug
 from gateway.sqlite_store import SqliteStore
 from gateway.store import Durability, Transaction, Work
 from tests.support.connections import Fuse, disk_error, watched
@@ -24,6 +28,15 @@ def insert(*names: str) -> Work[int]:
         for name in names:
             await transaction.execute("INSERT INTO tenants VALUES (?, 0)", (name,))
         return len(names)
+
+    return work
+
+
+def delete(name: str) -> Work[None]:
+    """Work that takes a tenant away."""
+
+    async def work(transaction: Transaction) -> None:
+        await transaction.execute("DELETE FROM tenants WHERE name = ?", (name,))
 
     return work
 
@@ -55,18 +68,28 @@ class StoreCase(unittest.TestCase):
             patch.start()
             self.addCleanup(patch.stop)
         self.errors: list[BaseException] = []
+        self.lost: list[str] = []
         self.fuse = Fuse()
         self.store = self.open()
 
     def open(self, durability: Durability = Durability.NORMAL) -> SqliteStore:
         with watched(before=lambda sql: self.fuse(sql)):
-            store = SqliteStore(self.path, durability=durability, on_error=self.errors.append)
+            store = SqliteStore(self.path, durability=durability, on_error=self.errors.append, on_lost=self.lost.append)
         self.addCleanup(store.close)
         return store
 
     def names(self) -> list[str]:
         """All tenants that are committed."""
         return [name for (name,) in drive(self.store.read("SELECT name FROM tenants ORDER BY name"))]
+
+    @staticmethod
+    def pragma(name: str) -> Callable[[Transaction], Awaitable[Any]]:
+        """Work that runs a PRAGMA on the writing connection, and returns what it says."""
+
+        async def work(transaction: Transaction) -> Any:
+            return (await transaction.execute(f"PRAGMA {name}")).records[0][0]
+
+        return work
 
 
 class TransactTest(StoreCase):
@@ -115,16 +138,41 @@ class TransactTest(StoreCase):
         self.assertEqual((self.names(), self.store.writable), (["b"], True))
 
     def test_every_fault_of_the_storage_fails_the_commit(self) -> None:
-        """Busy, full, read-only, damaged: at BEGIN, in a statement or at COMMIT, it is 503 and nothing is kept."""
-        codes = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CORRUPT)
-        for code in (*codes, sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_NOTADB):
+        """Busy, full, read-only: at BEGIN, in a statement or at COMMIT, it is 503 and nothing is kept."""
+        for code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY):
             for words in ("BEGIN", "INSERT", "COMMIT"):
                 with self.subTest(code=code, words=words):
                     self.fuse = Fuse(words, lambda code=code: disk_error(code))  # type: ignore[misc]
                     self.fuse.times = 1
                     with self.assertRaises(StoreUnavailable):
                         drive(self.store.transact(insert("a")))
-                    self.assertEqual(self.names(), [])
+                    self.assertEqual((self.names(), self.lost), ([], []))
+
+    def test_a_database_that_may_not_grow_refuses_and_recovers(self) -> None:
+        """SQLITE_FULL leaves its transaction open: it is rolled back, and with room the next one goes through."""
+        pages = drive(self.store.transact(self.pragma("page_count")))
+        drive(self.store.transact(self.pragma(f"max_page_count = {pages}")))
+        for _ in range(2):
+            with self.assertRaises(StoreUnavailable):
+                drive(self.store.transact(insert(*(f"{number:<900}" for number in range(9)))))
+            self.assertFalse(self.store._writer.in_transaction)
+        self.assertEqual((self.names(), self.store.writable, self.lost), ([], False, []))
+        drive(self.store.transact(self.pragma("max_page_count = 1000000")))
+        drive(self.store.transact(insert("a")))
+        self.assertEqual((self.names(), self.store.writable), (["a"], True))
+
+    def test_a_database_that_may_not_be_written_refuses_and_recovers(self) -> None:
+        """SQLITE_READONLY comes at BEGIN IMMEDIATE already; reading goes on."""
+        drive(self.store.transact(insert("a")))
+        self.store._writer.execute("PRAGMA query_only = ON")
+        for _ in range(2):
+            with self.assertRaises(StoreUnavailable):
+                drive(self.store.transact(insert("b")))
+        self.assertEqual((self.names(), self.store.writable, self.lost), (["a"], False, []))
+        self.assertEqual(str(self.errors[0]), "attempt to write a readonly database")
+        self.store._writer.execute("PRAGMA query_only = OFF")
+        drive(self.store.transact(insert("b")))
+        self.assertEqual((self.names(), self.store.writable), (["a", "b"], True))
 
     def test_a_transaction_that_sqlite_took_away_is_not_finished(self) -> None:
         """If an error ends the whole transaction, the rest of the batch is not run outside of one."""
@@ -306,17 +354,194 @@ class ReadTest(StoreCase):
         self.assertEqual(len(self.errors), 1)
 
 
+class LostTest(StoreCase):
+    """A ledger that is lost: nothing is committed any more."""
+
+    def break_at(self, words: str, code: int, times: int = 1) -> None:
+        self.fuse = Fuse(words, lambda: disk_error(code, "disk I/O error"))
+        self.fuse.times = times
+
+    def assert_lost(self) -> None:
+        """Everything is refused without a statement, told once; what is committed can be read; close() ends."""
+        self.store.enqueue(insert("b"))
+        self.errors.clear()
+        self.fuse = Fuse("")
+        self.fuse.times = 1
+        for _ in range(2):
+            with self.assertRaises(StoreUnavailable):
+                drive(self.store.transact(insert("c")))
+        self.assertRaises(StoreUnavailable, self.store.flush)
+        self.assertEqual((self.errors, self.fuse.times), ([], 1))
+        self.fuse.times = 0
+        self.assertEqual((self.store.writable, len(self.lost)), (False, 1))
+        self.assertEqual(self.names(), [])
+        self.store.close()
+        self.store = self.open()
+        self.assertEqual(self.names(), [])
+
+    def test_a_final_fault_loses_it(self) -> None:
+        """A failed sync or damage, at BEGIN, in a statement or at COMMIT."""
+        for code in (sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            for words in ("BEGIN", "INSERT", "COMMIT"):
+                with self.subTest(code=code, words=words):
+                    self.break_at(words, code)
+                    self.lost.clear()
+                    with self.assertRaises(StoreUnavailable):
+                        drive(self.store.transact(insert("a")))
+                    self.assert_lost()
+
+    def test_it_is_told_before_those_who_wait(self) -> None:
+        """Whoever is told can end the process before anybody acts on a commit that is not known to be on the disk."""
+        told: list[bool] = []
+        self.break_at("COMMIT", sqlite3.SQLITE_IOERR_FSYNC)
+        with (
+            mock.patch.object(self.store, "_on_lost", lambda reason: told.append(ticket_is_done())),
+            mock.patch.object(sqlite_store, "_Ticket", _Noted),
+            self.assertRaises(StoreUnavailable),
+        ):
+            drive(self.store.transact(insert("a")))
+        self.assertEqual(told, [False])
+
+    def test_a_device_is_broken_when_it_fails_twice_in_a_row(self) -> None:
+        """A write that succeeds in between begins the count anew."""
+        for _ in range(3):
+            self.break_at("COMMIT", sqlite3.SQLITE_IOERR_WRITE)
+            with self.assertRaises(StoreUnavailable):
+                drive(self.store.transact(insert("a")))
+            drive(self.store.transact(insert("a")))
+            drive(self.store.transact(delete("a")))
+        self.assertEqual(self.lost, [])
+        self.break_at("COMMIT", sqlite3.SQLITE_IOERR_WRITE, times=2)
+        for _ in range(2):
+            with self.assertRaises(StoreUnavailable):
+                drive(self.store.transact(insert("a")))
+        self.assert_lost()
+
+    def test_a_want_of_room_is_no_broken_device(self) -> None:
+        """However often a write fails, if no file may grow."""
+        self.break_at("COMMIT", sqlite3.SQLITE_IOERR_WRITE, times=9)
+        with mock.patch.object(sqlite_store, "has_room", lambda path: False):
+            for _ in range(9):
+                with self.assertRaises(StoreUnavailable):
+                    drive(self.store.transact(insert("a")))
+        drive(self.store.transact(insert("a")))
+        self.assertEqual((self.names(), self.lost), (["a"], []))
+
+    def test_a_file_that_was_taken_away_or_replaced_loses_it(self) -> None:
+        """The ledger, its log or their index, and the folder of all three."""
+        for suffix in ("", "-wal", "-shm"):
+            for replaced in (True, False):
+                with self.subTest(suffix, replaced=replaced):
+                    self.lost.clear()
+                    self.store.check_files()
+                    self.assertEqual(self.lost, [])
+                    file = self.path.with_name("ledger.db" + suffix)
+                    aside = file.rename(file.with_name("aside"))
+                    if replaced:
+                        file.write_bytes(aside.read_bytes())
+                    self.store.check_files()
+                    self.store.check_files()
+                    aside.replace(file)
+                    self.assertRegex(self.lost[0], f"ledger.db{suffix} was {'replaced' if replaced else 'taken away'}")
+                    self.assert_lost()
+
+    def test_a_folder_that_was_moved_loses_it(self) -> None:
+        """The next start would not find what is written there."""
+        moved = self.path.parent.rename(self.path.parent.with_name(self.path.parent.name + "-moved"))
+        self.store.check_files()
+        moved.rename(self.path.parent)
+        self.assert_lost()
+
+
+class _Noted(sqlite_store._Ticket[Any]):
+    """Tickets that are known."""
+
+    all: ClassVar[list[sqlite_store._Ticket[Any]]] = []
+
+    def __init__(self, work: Work[Any]) -> None:
+        super().__init__(work)
+        self.all.append(self)
+
+
+def ticket_is_done() -> bool:
+    """Whether the last ticket's thread may go on."""
+    return _Noted.all[-1].done
+
+
+class WriteAheadLogTest(StoreCase):
+    """The log stays small."""
+
+    def setUp(self) -> None:
+        for module, name, value in ((sqlite_store, "COPY_AFTER", 16), (sqlite_file, "WAL_KEPT_BYTES", 100_000)):
+            self.enterContext(mock.patch.object(module, name, value))
+        super().setUp()
+
+    def work(self, times: int) -> int:
+        """Commit so many pieces of work, each of several pages; the size of the log then."""
+        for number in range(times):
+            drive(self.store.transact(insert(f"{number:<4000}")))
+            drive(self.store.transact(delete(f"{number:<4000}")))
+        return self.store.wal_bytes
+
+    def test_it_is_copied_and_begun_anew(self) -> None:
+        """Its size after much work is that after a little: what 16 pieces of work can write."""
+        self.assertLess(self.work(20), 400_000)
+        self.assertLess(self.work(200), 400_000)
+
+    def test_a_reader_that_never_ends_lets_it_grow_and_is_told(self) -> None:
+        """Once it has ended, the file is cut back."""
+        with contextlib.closing(sqlite3.connect(self.path, isolation_level=None)) as reader:
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM tenants").fetchall()
+            self.assertGreater(self.work(200), 1_000_000)
+        self.assertLessEqual(self.work(20), 100_000)
+        self.assertEqual((self.errors, self.lost), ([], []))
+
+    def test_a_copy_that_fails_is_told_and_loses_nothing(self) -> None:
+        """What was committed is in the log; the next copy takes it along."""
+        self.fuse = Fuse("PRAGMA wal_checkpoint")
+        self.fuse.times = 1
+        self.work(10)
+        self.assertEqual((len(self.errors), self.fuse.times, self.store.writable, self.lost), (1, 0, True, []))
+
+    def test_a_copy_that_was_not_synced_loses_the_ledger(self) -> None:
+        """SQLite's own copying would tell nobody."""
+        self.fuse = Fuse("PRAGMA wal_checkpoint", lambda: disk_error(sqlite3.SQLITE_IOERR_FSYNC))
+        self.fuse.times = 1
+        with self.assertRaises(StoreUnavailable):
+            self.work(10)
+        self.assertEqual(len(self.lost), 1)
+
+    def test_a_touch_reaches_the_disk(self) -> None:
+        """SQLite leaves out what changes no byte, and a disk that is full would seem to be well."""
+        ledger = Ledger(self.store, FakeClock())
+        drive(ledger.open(pid=1, machine_boot=""))
+        before = self.store.wal_bytes
+        drive(ledger.touch())
+        self.assertGreater(self.store.wal_bytes, before)
+        self.assertEqual(drive(self.store.read("SELECT stopped_ms FROM boots")), [(None,)])
+
+    def test_a_long_read_delays_no_other(self) -> None:
+        """Each read that runs at the same time has a connection of its own."""
+        reader = self.store._take_reader()
+        try:
+            self.assertEqual(self.names(), [])
+        finally:
+            self.store._give_back(reader)
+
+
 class SettingsTest(StoreCase):
     """How the file is opened."""
 
     def test_durability_is_what_sqlite_is_told(self) -> None:
-        """`full` syncs every commit, `normal` does not; both write ahead."""
+        """`full` syncs every commit, `normal` does not; both write ahead, and the store copies the log."""
         self.store.close()
         for durability, level in ((Durability.FULL, 2), (Durability.NORMAL, 1)):
             store = self.open(durability)
-            self.assertEqual(drive(store.transact(self._pragma("synchronous"))), level)
-            self.assertEqual(drive(store.transact(self._pragma("journal_mode"))), "wal")
-            self.assertEqual(drive(store.transact(self._pragma("foreign_keys"))), 1)
+            self.assertEqual(drive(store.transact(self.pragma("synchronous"))), level)
+            self.assertEqual(drive(store.transact(self.pragma("journal_mode"))), "wal")
+            self.assertEqual(drive(store.transact(self.pragma("foreign_keys"))), 1)
+            self.assertEqual(drive(store.transact(self.pragma("wal_autocheckpoint"))), 0)
             store.close()
 
     def test_a_new_ledger_is_one_file_with_its_mark(self) -> None:
@@ -325,13 +550,23 @@ class SettingsTest(StoreCase):
         self.assertEqual([file.name for file in self.path.parent.iterdir()], ["ledger.db"])
         self.assertEqual(self.path.read_bytes()[68:72], b"gwl1")
 
+    def test_the_releases_with_the_reset_bug_are_known(self) -> None:
+        """All up to 3.51.2, but for those that it was mended in later."""
+        for version, has_bug in (
+            ((3, 40, 1), True),
+            ((3, 44, 5), True),
+            ((3, 44, 6), False),
+            ((3, 45, 0), True),
+            ((3, 50, 6), True),
+            ((3, 50, 7), False),
+            ((3, 51, 2), True),
+            ((3, 51, 3), False),
+            ((3, 52, 0), False),
+            ((4, 0, 0), False),
+        ):
+            with self.subTest(version=version):
+                self.assertIs(has_wal_reset_bug(version), has_bug)
+
     def test_the_boot_of_the_machine_has_a_name(self) -> None:
         """It stays the same while the machine runs."""
         self.assertEqual(machine_boot_id(), machine_boot_id())
-
-    @staticmethod
-    def _pragma(name: str) -> Callable[[Transaction], Awaitable[object]]:
-        async def work(transaction: Transaction) -> object:
-            return (await transaction.execute(f"PRAGMA {name}")).records[0][0]
-
-        return work
