@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check format lint types contracts clients bench evals probes cov clean
+.PHONY: help serve test check format lint types contracts clients bench evals soak overload probes cov clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  %-10s %s\n", $$1, $$2 }'
@@ -38,6 +38,12 @@ bench: $(VENV)/.develops ## Measure the gateway's added latency and CPU per requ
 
 evals: $(VENV)/.develops ## Hold what is claimed against measurements (ARGS="--quick", "--only router")
 	$(BIN)/python -m evals $(ARGS)
+
+soak: $(VENV)/.develops ## An hour of mixed load with a fault every few seconds (ARGS="--seconds 60 --every 2")
+	$(BIN)/python -m evals.soak $(ARGS)
+
+overload: $(VENV)/.develops ## A minute of five times what the gateway can do (ARGS="--times 10")
+	$(BIN)/python -m evals.overload $(ARGS)
 
 probes: $(VENV)/.develops ## Try to break a real gateway; fails if anything is found (ARGS="--only rate-limit")
 	$(BIN)/python -m probes $(ARGS)

@@ -1,8 +1,10 @@
 """Measures what the gateway claims, holds it against what was written down before, and prints one summary.
 
     python -m evals [--only NAME,...] [--quick] [--json] [--readme] [--seconds S]
+    python -m evals --render
 
-A full run writes evals/results/NAME.json; --readme renders README.md and evals/results/RESULTS.md from what lies there.
+A full run writes evals/results/NAME.json; --readme renders README.md and evals/results/RESULTS.md from what lies there,
+and --render does nothing else: for what is run by itself (`python -m evals.soak`, `.overload`, `.outage_live`).
 A failed gate is shown as failed. The exit status is 1 if a gate fails that passed in the committed results, unless a
 busy machine alone can change it.
 """
@@ -27,6 +29,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if wanted.quick and wanted.readme:
         parser.error("a quick run is not for the README")
     committed = report.load()
+    if wanted.render:
+        _render(committed)
+        return 0
     artifacts = {
         experiment.NAME: _run(experiment, Options(wanted.quick, wanted.seconds))
         for experiment in report.EXPERIMENTS
@@ -53,6 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--readme", action="store_true", help="render README.md and RESULTS.md from the artifacts afterwards"
     )
+    parser.add_argument("--render", action="store_true", help="measure nothing; render what lies there")
     parser.add_argument("--seconds", type=_seconds, help="how long the loop that runs away does so")
     return parser
 
@@ -85,10 +91,11 @@ def _write(artifacts: report.Artifacts) -> None:
 
 def _render(artifacts: report.Artifacts) -> None:
     readme = ROOT / "README.md"
-    text = report.render(readme.read_text(encoding="utf-8"), artifacts)
+    long_runs = report.load_long()
+    text = report.render(readme.read_text(encoding="utf-8"), artifacts, long_runs)
     live = json.loads(report.LIVE.read_text(encoding="utf-8"))
     readme.write_text(report.render_live(text, live), encoding="utf-8")
-    report.DETAILS.write_text(report.render_details(artifacts), encoding="utf-8")
+    report.DETAILS.write_text(report.render_details(artifacts, long_runs), encoding="utf-8")
 
 
 if __name__ == "__main__":

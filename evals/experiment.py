@@ -1,8 +1,10 @@
 """What every eval is: a module that runs, says what the gates look at, and shows itself."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
+
+from evals.gates import Gate
 
 Artifact = Mapping[str, Any]
 """What one run of an eval left: JSON, with `n`, and `seed` where there is one."""
@@ -35,4 +37,24 @@ class Experiment(Protocol):
 
     def lines(self, artifact: Artifact) -> list[str]:
         """The result for people, as lines of Markdown. Pure."""
+        ...
+
+
+class LongRun(Protocol):
+    """The part of a run by itself that judges and shows what it left; all of it is pure."""
+
+    TITLE: str
+    PICTURE: str | None
+    """Where the README finds its picture."""
+
+    def gates(self, figures: Artifact) -> list[Gate]:
+        """Its bounds, with what was measured."""
+        ...
+
+    def summary(self, figures: Artifact) -> Iterator[str]:
+        """The result in brief, as lines of Markdown."""
+        ...
+
+    def lines(self, figures: Artifact) -> Iterator[str]:
+        """The result for people, as lines of Markdown."""
         ...

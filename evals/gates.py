@@ -92,12 +92,15 @@ def _number(value: float | None) -> str:
 
 def gates(document: str, measured: Measured) -> list[Gate]:
     """Every gate of the preregistration, in its order, with what was measured."""
-    return [*_simple(document, measured), *_scenarios(document, measured)]
+    return [*gates_of(document, "gate", measured), *_scenarios(document, measured)]
 
 
-def _simple(document: str, measured: Measured) -> Iterator[Gate]:
-    for name, relation, bound, unit, _ in _rows(document, "gate"):
-        yield Gate(name, (Check(relation, float(bound), unit, measured.get(name)),))
+def gates_of(document: str, first_column: str, measured: Measured) -> list[Gate]:
+    """The gates of one table of single bounds: that whose head begins with `first_column`."""
+    return [
+        Gate(name, (Check(relation, float(bound), unit, measured.get(name)),))
+        for name, relation, bound, unit, _ in _rows(document, first_column)
+    ]
 
 
 def _scenarios(document: str, measured: Measured) -> Iterator[Gate]:

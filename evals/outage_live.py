@@ -17,10 +17,7 @@ import http.client
 import json
 import os
 import random
-import re
 import shutil
-import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -28,13 +25,13 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from bench.__main__ import free_port, machine
-from evals import ROOT, SOURCES
+from evals import ROOT
 from evals.outage_verdict import (
     BUCKET_S,
     Books,
@@ -55,20 +52,18 @@ from evals.outage_verdict import (
     read_calls,
     timeline,
 )
+from evals.process import END_S, Child, ask_gateway, gateway_child
+from evals.report import RESULTS, write
 
 WORK = ROOT / ".ci-work"
-RESULTS = Path(__file__).resolve().parent / "results"
 ENGINE_FILES = ("tiny_gguf.py", "llamacpp_server.py")
 ARTIFACT = "outage_live.json"
-_LIST = re.compile(r"\[[^\[\]{}]*\]")
 
 ENGINE_ENV = {"OMP_THREAD_LIMIT": "1"}
 """Several threads of one engine wait for each other in a loop: on a busy machine that costs seconds per answer."""
 
 THRESHOLD, COOLDOWN_S = 3, 2.0
 SAMPLE_S = 0.05
-START_S = 30.0
-END_S = 60.0
 AIM_S = 5.0
 """How long the kill waits for streams on both sides of their first content."""
 
@@ -130,73 +125,6 @@ class Clock:
 
     def wait_until(self, at_s: float) -> None:
         time.sleep(max(at_s - self.now_s(), 0))
-
-
-# --- the processes ------------------------------------------------------------------------------------------------
-
-
-class Child:
-    """A process of ours that listens on `port`; it can be killed and started again. Ends with the block."""
-
-    def __init__(self, command: Sequence[str], port: int, log: Path, extra: Mapping[str, str] | None = None) -> None:
-        self._command = command
-        self._env = _environment() | dict(extra or {})
-        self._log = log
-        self._process: subprocess.Popen[bytes] | None = None
-        self.port = port
-
-    def start(self) -> None:
-        """Start it and wait until its port answers."""
-        with self._log.open("ab") as output:
-            self._process = subprocess.Popen(
-                self._command, cwd=self._log.parent, env=self._env, stdout=output, stderr=output
-            )
-        _wait_for_port(self.port)
-
-    def kill(self) -> None:
-        """SIGKILL: it has no say."""
-        self._end(signal.SIGKILL)
-
-    def stop(self) -> int:
-        """Ask it to end; returns its exit status."""
-        return self._end(signal.SIGTERM)
-
-    def __enter__(self) -> "Child":
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.kill()
-
-    def _end(self, number: int) -> int:
-        if self._process is None:
-            return 0
-        process, self._process = self._process, None
-        process.send_signal(number)
-        return process.wait(END_S)
-
-
-def _environment() -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("OPENAI_", "GATEWAY_"))}
-    return kept | {"PYTHONPATH": str(SOURCES)}
-
-
-def _wait_for_port(port: int) -> None:
-    deadline_s = time.monotonic() + START_S
-    while time.monotonic() < deadline_s:
-        with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
-            return
-        time.sleep(0.02)
-    raise SystemExit(f"nothing listens on port {port} after {START_S} s")
-
-
-def _ask_gateway(data: Path, *command: str) -> Any:
-    """The gateway's own command line; a verify that found differences answers too."""
-    line = [sys.executable, "-m", "gateway", *command, "--data-dir", str(data), "--json"]
-    done = subprocess.run(line, env=_environment(), capture_output=True, text=True, timeout=END_S, check=False)
-    if not done.stdout:
-        raise SystemExit(f"{' '.join(command)}: {done.stderr}")
-    return json.loads(done.stdout)
 
 
 # --- the load -----------------------------------------------------------------------------------------------------
@@ -356,12 +284,13 @@ def run(plan: Plan, work: Path) -> Run:
     """Start everything, kill the primary and bring it back; everything is stopped again at the end."""
     model = work / "tiny.gguf"
     subprocess.run([plan.python, plan.folder / ENGINE_FILES[0], model], check=True, stdout=subprocess.DEVNULL)
-    trace, data = work / "trace.jsonl", work / "data"
+    trace, data = work / "trace.jsonl", work / "gateway-data"
     with ExitStack() as stack:
         primary = stack.enter_context(_engine(plan, model, "primary"))
         backup = stack.enter_context(_engine(plan, model, "backup"))
-        gateway = stack.enter_context(_gateway(work, data, trace, primary.port, backup.port))
-        key = _ask_gateway(data, "keys", "create", "--tenant", "evals", "--budget-usd", "100")["key"]
+        config = CONFIG.format(threshold=THRESHOLD, cooldown_s=COOLDOWN_S, primary=primary.port, backup=backup.port)
+        gateway = stack.enter_context(gateway_child(work, config, "--trace-file", str(trace)))
+        key = ask_gateway(data, "keys", "create", "--tenant", "evals", "--budget-usd", "100")["key"]
         clock = Clock()
         load = Load(gateway.port, key, clock, clients=plan.clients, seed=plan.seed)
         sampler = Sampler(gateway.port, "tiny-primary", clock)
@@ -385,13 +314,6 @@ def _engine(plan: Plan, model: Path, name: str) -> Child:
     return Child(command, port, model.parent / f"{name}.log", ENGINE_ENV)
 
 
-def _gateway(work: Path, data: Path, trace: Path, primary: int, backup: int) -> Child:
-    config, port = work / "gateway.toml", free_port()
-    config.write_text(CONFIG.format(threshold=THRESHOLD, cooldown_s=COOLDOWN_S, primary=primary, backup=backup))
-    command = [sys.executable, "-m", "gateway.api", "--config", str(config), "--data-dir", str(data)]
-    return Child([*command, "--port", str(port), "--trace-file", str(trace)], port, work / "gateway.log")
-
-
 def _let_it_fail(primary: Child, load: Load, clock: Clock, seconds: float) -> tuple[float, float]:
     """Kill the primary and start it again; returns both instants once the run is over."""
     clock.wait_until(seconds / 3)
@@ -407,9 +329,9 @@ def _let_it_fail(primary: Child, load: Load, clock: Clock, seconds: float) -> tu
 
 
 def _read_books(data: Path) -> Books:
-    verdict = _ask_gateway(data, "ledger", "verify")
-    rows = _ask_gateway(data, "ledger", "rows")
-    holds = _ask_gateway(data, "ledger", "holds")
+    verdict = ask_gateway(data, "ledger", "verify")
+    rows = ask_gateway(data, "ledger", "rows")
+    holds = ask_gateway(data, "ledger", "holds")
     return Books(
         ok=verdict["ok"],
         open_holds=verdict["open_holds"],
@@ -484,7 +406,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     artifact = arguments.results / ARTIFACT
     if plan.missing:
         why = f"there is no {', no '.join(plan.missing)}"
-        _write(artifact, {"status": "not measured", "why": why})
+        write(artifact, {"status": "not measured", "why": why})
         print(f"not measured: {why}")
         return 1 if arguments.require else 0
     work = Path(tempfile.mkdtemp(prefix="outage-"))
@@ -493,22 +415,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     judged = gates(seen.records, seen.samples, story, seen.books, seen.outage)
     judged.append(Gate("the gateway ended well", seen.exit_status == 0, f"exit status {seen.exit_status}"))
     figures = report(plan, seen, story, judged)
-    _write(artifact, figures)
+    write(artifact, figures)
     for gate in judged:
         print(f"{'passed' if gate.passed else 'FAILED'}  {gate.name}: {gate.seen}")
     print(_draw(arguments.results, figures))
     if figures["status"] == "failed":
-        _write(work / "records.json", [asdict(record) for record in seen.records])
+        write(work / "records.json", [asdict(record) for record in seen.records])
         print(f"logs, trace, records and books: {work}")
         return 1
     shutil.rmtree(work)
     return 0
-
-
-def _write(path: Path, value: object) -> None:
-    """JSON for people and for `git diff`: one line per entry, lists of numbers on one."""
-    text = json.dumps(value, indent=1)
-    path.write_text(_LIST.sub(lambda match: " ".join(match[0].split()), text) + "\n")
 
 
 def _parser() -> argparse.ArgumentParser:

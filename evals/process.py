@@ -1,23 +1,113 @@
-"""The gateway as people run it, in a process of its own, in front of bench's mock upstream."""
+"""Processes of a measurement: the gateway as people run it, and what stands before and behind it."""
 
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.__main__ import Tools, create_key, free_port, running, wait_for
-from evals import SOURCES
+from bench.__main__ import Tools, free_port
+from evals import ROOT, SOURCES
+
+START_S = 30.0
+END_S = 60.0
+
+
+class Child:
+    """A process of ours that listens on `port`; it can be killed and started again. Ends with the block."""
+
+    def __init__(self, command: Sequence[str], port: int, log: Path, extra: Mapping[str, str] | None = None) -> None:
+        self._command = command
+        self._env = environment() | dict(extra or {})
+        self._log = log
+        self._process: subprocess.Popen[bytes] | None = None
+        self.port = port
+
+    @property
+    def pid(self) -> int:
+        """Raises ProcessLookupError if it does not run."""
+        if self._process is None:
+            raise ProcessLookupError(f"{self._command[0]} does not run")
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start it and wait until its port answers."""
+        with self._log.open("ab") as output:
+            self._process = subprocess.Popen(
+                self._command, cwd=self._log.parent, env=self._env, stdout=output, stderr=output
+            )
+        _wait_for_port(self.port)
+
+    def kill(self) -> None:
+        """SIGKILL: it has no say."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> int:
+        """Ask it to end; returns its exit status."""
+        return self._end(signal.SIGTERM)
+
+    def __enter__(self) -> "Child":
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def _end(self, number: int) -> int:
+        if self._process is None:
+            return 0
+        process, self._process = self._process, None
+        process.send_signal(number)
+        try:
+            return process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(END_S)
+            raise
+
+
+def environment() -> dict[str, str]:
+    """That of a child: the checkout's packages, and nothing of whoever runs the measurement."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("OPENAI_", "GATEWAY_"))}
+    return kept | {"PYTHONPATH": f"{SOURCES}{os.pathsep}{ROOT}"}
+
+
+def _wait_for_port(port: int) -> None:
+    deadline_s = time.monotonic() + START_S
+    while time.monotonic() < deadline_s:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            return
+        time.sleep(0.02)
+    raise SystemExit(f"nothing listens on port {port} after {START_S} s")
+
+
+def gateway_child(folder: Path, config: str, *options: str) -> Child:
+    """The gateway with this configuration; its data, its log and its configuration are in `folder`."""
+    (folder / "gateway.toml").write_text(config)
+    port = free_port()
+    return Child([sys.executable, "-m", "gateway.api", "--port", str(port), *options], port, folder / "gateway.log")
+
+
+def ask_gateway(data: Path, *command: str) -> Any:
+    """The gateway's own command line on a data directory; a verify that found differences answers too."""
+    line = [sys.executable, "-m", "gateway", *command, "--data-dir", str(data), "--json"]
+    done = subprocess.run(line, env=environment(), capture_output=True, text=True, timeout=END_S, check=False)
+    if not done.stdout:
+        raise SystemExit(f"{' '.join(command)}: {done.stderr}")
+    return json.loads(done.stdout)
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A running gateway and what stands behind it. `folder` holds its configuration and its data directory."""
+    """A running gateway before bench's mock. `folder` holds its configuration and its data directory."""
 
     tools: Tools
     port: int
@@ -28,13 +118,11 @@ class Server:
 
     def key(self, tenant: str, *options: str) -> str:
         """Make a key with the command line; `options` are its flags."""
-        return create_key(self.folder, _environment(), tenant, *options)
+        return str(self.cli("keys", "create", "--tenant", tenant, *options)["key"])
 
     def cli(self, *arguments: str) -> Any:
         """The command line beside the running gateway, its JSON read."""
-        command = [sys.executable, "-m", "gateway", *arguments, "--json"]
-        done = subprocess.run(command, cwd=self.folder, env=_environment(), check=True, capture_output=True)
-        return json.loads(done.stdout)
+        return ask_gateway(self.folder / "gateway-data", *arguments)
 
 
 @contextmanager
@@ -42,15 +130,9 @@ def serving(config: Callable[[int], str]) -> Iterator[Server]:
     """A gateway with the configuration that is made for the mock's port; both end with the block."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        tools, upstream, port = Tools(folder), free_port(), free_port()
-        with running([str(folder / "mock"), str(upstream)], folder / "mock.log") as mock:
-            wait_for(upstream)
-            (folder / "gateway.toml").write_text(config(upstream))
-            command = [sys.executable, "-m", "gateway.api", "--port", str(port)]
-            with running(command, folder / "log", _environment()) as gateway:
-                wait_for(port)
-                yield Server(tools, port, upstream, gateway.pid, mock.pid, folder)
-
-
-def _environment() -> dict[str, str]:
-    return os.environ | {"PYTHONPATH": str(SOURCES)}
+        tools, upstream = Tools(folder), free_port()
+        with (
+            Child([str(folder / "mock"), str(upstream)], upstream, folder / "mock.log") as mock,
+            gateway_child(folder, config(upstream)) as gateway,
+        ):
+            yield Server(tools, gateway.port, upstream, gateway.pid, mock.pid, folder)

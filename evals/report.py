@@ -5,16 +5,28 @@ artifact is not measured.
 """
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from bench.report import between
-from evals import ROOT, concurrency, overhead, retries, router, runaway, scenarios, waterfall
-from evals.experiment import Artifact, Experiment
+from evals import (
+    ROOT,
+    concurrency,
+    overhead,
+    overload_report,
+    retries,
+    router,
+    runaway,
+    scenarios,
+    soak_report,
+    waterfall,
+)
+from evals.experiment import Artifact, Experiment, LongRun
 from evals.gates import PREREGISTRATION, Gate, gates
-from evals.labels import LABELS
+from evals.labels import LABELS, LONG_LABELS
 
 RESULTS = Path(__file__).resolve().parent / "results"
 DETAILS = RESULTS / "RESULTS.md"
@@ -30,14 +42,31 @@ TITLES = {
     "runaway": "A loop that runs away",
     "retries": "Retries in an outage",
 }
+LONG: Mapping[str, LongRun] = {"soak": soak_report, "overload": overload_report}
+"""Runs by themselves: `python -m evals.NAME`."""
 
 Artifacts = Mapping[str, Artifact]
 """By name of the eval."""
 
 
+_LIST = re.compile(r"\[[^\[\]{}]*\]")
+
+
+def write(path: Path, artifact: object) -> None:
+    """JSON for people and for `git diff`: one line per entry, lists of numbers on one."""
+    text = json.dumps(artifact, indent=1)
+    path.write_text(_LIST.sub(lambda match: " ".join(match[0].split()), text) + "\n", encoding="utf-8")
+
+
 def load(folder: Path = RESULTS) -> dict[str, Artifact]:
     """The artifacts of these evals that lie there."""
     paths = {name: folder / f"{name}.json" for name in TITLES}
+    return {name: json.loads(path.read_text(encoding="utf-8")) for name, path in paths.items() if path.exists()}
+
+
+def load_long(folder: Path = RESULTS) -> dict[str, Artifact]:
+    """The artifacts of long runs that lie there."""
+    paths = {name: folder / f"{name}.json" for name in LONG}
     return {name: json.loads(path.read_text(encoding="utf-8")) for name, path in paths.items() if path.exists()}
 
 
@@ -52,7 +81,7 @@ def judged(artifacts: Artifacts) -> list[Gate]:
 def failing(judgements: Sequence[Gate]) -> str:
     """One sentence for the top of the README."""
     failures = [gate.failures for gate in judgements if gate.status == "failed"]
-    failed = [f"{LABELS[gate.name]} ({gate.measured}; bound {gate.bound})" for gate in failures]
+    failed = [f"{_label(gate)} ({gate.measured}; bound {gate.bound})" for gate in failures]
     if not failed:
         return "Every eval that was run passed its gates."
     return "**Evals that fail today:** " + "; ".join(failed) + "."
@@ -61,10 +90,13 @@ def failing(judgements: Sequence[Gate]) -> str:
 def regressions(before: Artifacts, now: Artifacts) -> list[str]:
     """Gates that passed before and fail now, but for those that a busy machine alone can change."""
     passed = {gate.name for gate in judged(before) if gate.status == "passed"}
+    return [name for name in failed_firmly(judged(now)) if name in passed]
+
+
+def failed_firmly(judgements: Sequence[Gate]) -> list[str]:
+    """Names of the gates that failed, but for those that a busy machine alone can change."""
     return [
-        gate.name
-        for gate in judged(now)
-        if gate.status == "failed" and gate.name in passed and gate.checks[0].unit not in ("us", "ms")
+        gate.name for gate in judgements if gate.status == "failed" and gate.checks[0].unit not in ("us", "ms", "s")
     ]
 
 
@@ -91,7 +123,7 @@ def as_json(artifacts: Artifacts) -> str:
     return json.dumps({"gates": judgements, "artifacts": artifacts}, indent=1)
 
 
-def render(readme: str, artifacts: Artifacts) -> str:
+def render(readme: str, artifacts: Artifacts, long_runs: Artifacts) -> str:
     """`readme` with the text between its markers replaced by the gates, as the artifacts have them."""
     judgements = judged(artifacts)
     details = DETAILS.relative_to(ROOT).as_posix()
@@ -101,13 +133,46 @@ def render(readme: str, artifacts: Artifacts) -> str:
         f"Of {len(judgements)} gates: {_counts(judgements)}. [RESULTS.md]({details}) has each number with its bound, "
         "the tables of each eval, and the conditions under which they were measured.",
     ]
-    readme = between(readme, "failing-evals", failing(judgements))
+    long_judgements = [gate for name, figures in long_runs.items() for gate in LONG[name].gates(figures)]
+    readme = between(readme, "failing-evals", failing([*judgements, *long_judgements]))
+    for name, figures in long_runs.items():
+        readme = between(readme, name, "\n".join(_long_brief(name, figures)))
     return between(readme, "evals", "\n".join(block))
 
 
-def render_details(artifacts: Artifacts) -> str:
+def render_details(artifacts: Artifacts, long_runs: Artifacts) -> str:
     """The whole of DETAILS: for each eval its own tables, its provenance, and its gates, number by number."""
-    return "\n".join(_details(artifacts)) + "\n"
+    told = [
+        line
+        for name, figures in long_runs.items()
+        for line in ("", f"## {LONG[name].TITLE}", "", *long_lines(name, figures))
+    ]
+    return "\n".join([*_details(artifacts), *told]) + "\n"
+
+
+def long_lines(name: str, figures: Artifact) -> list[str]:
+    """A long run in full: what it shows of itself, its provenance, and its gates."""
+    run = LONG[name]
+    rows = [f"| `{gate.name}` | {_cells(gate)} |" for gate in run.gates(figures)]
+    head = ("| name | gate | bound | measured | status |", "|---|---|---|---|---|")
+    return [*run.lines(figures), "", _provenance(figures), "", *head, *rows]
+
+
+def _long_brief(name: str, figures: Artifact) -> Iterator[str]:
+    """A long run in brief, with what does not hold."""
+    run = LONG[name]
+    judgements = run.gates(figures)
+    yield from run.summary(figures)
+    if run.PICTURE is not None:
+        yield from ("", f"![memory, threads, files and waits over time]({run.PICTURE})")
+    rest = [gate for gate in judgements if gate.status != "passed"]
+    told = "; ".join(f"{gate.status}: {_label(gate)} ({gate.measured}; bound {gate.bound})" for gate in rest)
+    details = DETAILS.relative_to(ROOT).as_posix()
+    yield from (
+        "",
+        f"Of {len(judgements)} gates: {_counts(judgements)}{f' ({told})' if told else ''}. `python -m evals.{name}`; "
+        f"each number with its bound is in [RESULTS.md]({details}). {_provenance(figures)}",
+    )
 
 
 def render_live(readme: str, figures: Artifact) -> str:
@@ -163,7 +228,12 @@ def _details(artifacts: Artifacts) -> Iterator[str]:
 
 
 def _cells(gate: Gate) -> str:
-    return f"{LABELS[gate.name]} | {gate.bound} | {gate.measured} | {gate.status}"
+    return f"{_label(gate)} | {gate.bound} | {gate.measured} | {gate.status}"
+
+
+def _label(gate: Gate) -> str:
+    name = gate.name
+    return LABELS[name] if name in LABELS else f"{name.partition('.')[0]}: {LONG_LABELS[name]}"
 
 
 def _counts(judgements: Sequence[Gate]) -> str:
@@ -178,7 +248,7 @@ def _ran(artifacts: Artifacts) -> list[Experiment]:
 def _provenance(artifact: Artifact) -> str:
     machine = artifact["machine"]
     seed = f", seed {artifact['seed']}" if "seed" in artifact else ""
-    quick = ", a quick run" if artifact["quick"] else ""
+    quick = ", a quick run" if artifact.get("quick") else ""
     return (
         f"n = {artifact['n']}{seed}{quick}; commit {machine['commit']}, Python {machine['python']}, "
         f"{machine['cpus']} CPUs with a load of {machine['load_average']:g}."

@@ -50,17 +50,26 @@ class EvalsTest(unittest.TestCase):
 
     def setUp(self) -> None:
         self.artifacts: dict[str, Any] = copy.deepcopy(dict(evals.report.load()))
+        self.long_runs: dict[str, Any] = evals.report.load_long()
+
+    def render(self) -> str:
+        """The README as these artifacts have it."""
+        return evals.report.render(README, self.artifacts, self.long_runs)
+
+    def details(self) -> str:
+        """The details likewise."""
+        return evals.report.render_details(self.artifacts, self.long_runs)
 
     def assert_red(self) -> None:
         """The README or the details are not what these artifacts say."""
-        rendered = evals.report.render(README, self.artifacts), evals.report.render_details(self.artifacts)
+        rendered = self.render(), self.details()
         self.assertNotEqual(rendered, (README, DETAILS))
 
     def test_the_numbers_are_those_of_the_committed_artifacts(self) -> None:
         """`python -m evals --readme` writes them; editing them by hand turns this red."""
         self.assertEqual(set(self.artifacts), set(evals.report.TITLES))
-        self.assertEqual(evals.report.render(README, self.artifacts), README)
-        self.assertEqual(evals.report.render_details(self.artifacts), DETAILS)
+        self.assertEqual(self.render(), README)
+        self.assertEqual(self.details(), DETAILS)
 
     def test_the_details_say_first_that_they_are_rendered(self) -> None:
         """Nobody should edit them by hand; and the README leads to them."""
@@ -80,7 +89,7 @@ class EvalsTest(unittest.TestCase):
     def test_each_number_of_a_gate_is_in_the_details(self) -> None:
         """With its bound and a status of its own, under the gate's name."""
         self.artifacts["scenarios"]["scenarios"]["slow"]["p95_s"] = 4.6
-        said = evals.report.render_details(self.artifacts)
+        said = self.details()
         self.assertIn("| `scenarios.slow` | outage: the primary is slow | <= 4.5 s p95 | 4.6 s p95 | failed |", said)
         self.assertIn(
             "| `scenarios.slow` | outage: the primary is slow | = 0 stray holds | 0 stray holds | passed |", said
@@ -97,8 +106,8 @@ class EvalsTest(unittest.TestCase):
             self.assertEqual(waterfall.cost_nanousd(artifact, step), artifact[step]["cost_nanousd"])
 
     def test_other_conditions_would_turn_this_red(self) -> None:
-        """Each eval's commit is shown."""
-        for name, artifact in self.artifacts.items():
+        """Each eval's commit is shown, and each long run's."""
+        for name, artifact in {**self.artifacts, **self.long_runs}.items():
             with self.subTest(name):
                 former, artifact["machine"]["commit"] = artifact["machine"]["commit"], "0000000"
                 self.assert_red()
@@ -132,7 +141,7 @@ class EvalsTest(unittest.TestCase):
     def test_a_gate_that_begins_to_fail_shows_above_the_fold(self) -> None:
         """Not only in the table."""
         self.artifacts["concurrency"]["cases"][0]["over_admitted"] = 1
-        fold = evals.report.render(README, self.artifacts).partition("\n## ")[0]
+        fold = self.render().partition("\n## ")[0]
         self.assertIn("crowds: admitted beyond a budget or rate (1 requests; bound <= 0 requests)", fold)
 
     def test_the_outage_is_the_one_that_was_seen(self) -> None:
