@@ -159,9 +159,9 @@ class Api:
         if not methods:
             raise UnknownUrl(head.method, head.path[:200])
         _allow(head, *methods)
+        _enter(exchange, principal)
         if path == _CHAT:
             return self._chat(exchange, gateway, facts, principal)
-        _enter(exchange, principal)
         visible = gateway.visible_models(principal)
         if path == _MODELS:
             models = {"object": "list", "data": [_model(name) for name in visible]}
@@ -183,9 +183,7 @@ class Api:
     def _chat(self, exchange: Exchange, gateway: Gateway, facts: Facts, principal: Principal) -> None:
         caller = _HttpCaller(exchange, facts, self._clock, self._effects)
         try:
-            options = options_of(exchange.head)
-            _enter(exchange, principal)
-            raw = _body_of(exchange)
+            options, raw = options_of(exchange.head), _body_of(exchange)
         except GatewayError as error:
             self._effects.run(gateway.refuse(principal, caller, facts, error))
             raise

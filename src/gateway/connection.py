@@ -70,7 +70,7 @@ class Connection:
 
     __slots__ = ("_discarded", "_scanned", "_sock", "_unread", "deadline_s", "fd", "gone", "registered", "watch")
 
-    def __init__(self, sock: socket.socket, write_timeout_s: float) -> None:
+    def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._unread = b""
         self._scanned = 0
@@ -80,10 +80,6 @@ class Connection:
         self.gone = False
         self.registered = False
         self.deadline_s = 0.0
-        with contextlib.suppress(OSError):
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(LINGER_S))
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(write_timeout_s))
 
     @property
     def has_unread(self) -> bool:
@@ -241,6 +237,13 @@ class Connection:
     def close(self) -> None:
         """Close the socket; more than once is once."""
         self._sock.close()
+
+
+def prepare(listener: socket.socket, write_timeout_s: float) -> None:
+    """Set the options of every connection that a listener will accept: on Linux they inherit them."""
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(LINGER_S))
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(write_timeout_s))
 
 
 def _timeval(seconds: float) -> bytes:

@@ -31,6 +31,7 @@ _MOST_TURNED_AWAY = 64
 """Connections beyond the limit that are kept open for a moment; closing at once could destroy their refusal."""
 
 _EVENTS = 256
+_AWAKE = float("-inf")  # when a thread that is not asleep wakes up
 _MASK = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLONESHOT
 
 
@@ -79,7 +80,8 @@ class _Bench:
 
 
 class Lobby:
-    """The parked connections. `_lock` guards the benches, `_where`, `_wakes_at_s`, `_emptied` and `_open`.
+    """The parked connections. `_lock` guards the benches, `_where`, `_wakes_at_s` (but that its thread may
+    write _AWAKE), `_emptied` and `_open`.
 
     idle_timeout_s, header_timeout_s  patience for the first byte of a request, and from then on for its whole head
     """
@@ -213,7 +215,9 @@ class Lobby:
 
     def _run(self) -> None:
         while self._open:
-            for fd, _ in self._epoll.poll(self._patience_s(), _EVENTS):
+            events = self._epoll.poll(self._patience_s(), _EVENTS)
+            self._wakes_at_s = _AWAKE
+            for fd, _ in events:
                 if fd == self._wake:
                     os.eventfd_read(self._wake)
                     continue

@@ -59,6 +59,11 @@ class Places:
         """How many wait in line."""
         return len(self._line)
 
+    @property
+    def full(self) -> bool:
+        """Whether nobody, whoever it is, would be let in or may wait."""
+        return self._total >= self._limits.places and len(self._line) >= self._limits.queue
+
     def enter_at_once(self, party: str) -> bool:
         """Take a place if there is one; whether there was. Whoever was let in calls leave(party) exactly once."""
         with self._lock:

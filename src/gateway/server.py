@@ -26,7 +26,7 @@ from typing import Any
 
 from gateway.answers import TOO_MANY_CONNECTIONS, TOO_MANY_REQUESTS, Headers, refusal_answer
 from gateway.clock import Clock
-from gateway.connection import Connection
+from gateway.connection import Connection, prepare
 from gateway.errors import forget
 from gateway.exchange import Exchange, Phase
 from gateway.http_head import HeadLimits, HttpRefusal, RequestHead
@@ -128,6 +128,7 @@ class FrontServer(ThreadingHTTPServer):
         self._acceptor: threading.Thread | None = None
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         super().__init__(address, socketserver.BaseRequestHandler)
+        prepare(self.socket, limits.write_timeout_s)
         self._lobby = Lobby(
             self,
             limits.head,
@@ -215,11 +216,13 @@ class FrontServer(ThreadingHTTPServer):
     # --- requests -----------------------------------------------------------------------------------------------
 
     def hand_on(self, connection: Connection, head: RequestHead) -> None:
-        """Called by the lobby: give the request a thread."""
+        """Called by the lobby: give the request a thread, unless there can be neither a place nor a turn for it."""
         is_exempt = self._exempt(head.path)
         threads = self._attendants if is_exempt else self._workers
         self._begin(connection)
-        if not threads.submit(functools.partial(self._work, connection, head, is_exempt)):
+        if (self.places.full and not is_exempt) or not threads.submit(
+            functools.partial(self._work, connection, head, is_exempt)
+        ):
             self._end(connection)
             self.refuse(connection, TOO_MANY_REQUESTS)
 
@@ -333,7 +336,7 @@ class FrontServer(ThreadingHTTPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Let the connection wait for its first request, if there is room for it."""
-        connection = Connection(request, self.limits.write_timeout_s)
+        connection = Connection(request)
         with self._lock:
             room = len(self._connections) < self.limits.max_connections
             if room:

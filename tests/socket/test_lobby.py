@@ -243,7 +243,7 @@ class MomentTest(unittest.TestCase):
         ours, theirs = socket.socketpair()
         self.addCleanup(theirs.close)
         self.addCleanup(ours.close)
-        return Connection(ours, 1), theirs
+        return Connection(ours), theirs
 
     def test_a_request_that_arrives_as_its_connection_is_ended_is_handed_on(self) -> None:
         """The lobby looks once more before it says that nothing more comes."""
@@ -363,6 +363,18 @@ class PlaceTest(FrontCase):
         health = self.connect(server)
         health.send(GET.replace(b"/hello", b"/healthz"))
         self.assertEqual([client.answer().status for client in (*clients, health)], [200] * 3)
+
+    def test_a_full_house_is_told_without_a_thread(self) -> None:
+        """Whoever asks, with whatever key."""
+        server = self.serve(self.handle, FrontLimits(places=PlaceLimits(1, 1, 1, PATIENCE_S)))
+        clients = self.crowd(server, "/a", "/b")
+        self.until(lambda: server.places.full)
+        refused = self.connect(server)
+        refused.send(GET)
+        self.assert_refused(refused.answer(), 503, "overloaded")
+        self.assertEqual((server.threads, server.in_flight), (2, 2))
+        self.go_on.set()
+        self.assertEqual([client.answer().status for client in clients], [200, 200])
 
     def test_a_connection_may_change_between_health_and_requests(self) -> None:
         """Each is served by the threads that are meant for it."""

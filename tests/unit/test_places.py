@@ -110,6 +110,18 @@ class PlacesTest(unittest.TestCase):
             places.leave(party)
         self.assertEqual([guest.answer() for guest in waiting], [True] * 4)
 
+    def test_it_is_full_when_nobody_may_even_wait(self) -> None:
+        """Not while there is a turn left, nor when one party has used up its share alone."""
+        places = Places(PlaceLimits(places=2, per_party=1, queue=1, queue_wait_s=PATIENCE_S))
+        places.enter("a")
+        waiting = self.in_line(places, "a")
+        self.assertFalse(places.full)
+        places.enter("b")
+        self.assertTrue(places.full)
+        places.leave("a")
+        self.assertFalse(places.full)
+        self.assertTrue(waiting[0].answer())
+
     def test_the_share_of_a_line_is_one_at_least(self) -> None:
         """As long as there is a line at all, and never more than the whole of it."""
         shares = [
