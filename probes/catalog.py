@@ -1,6 +1,6 @@
 """Every probe, in the order in which they run."""
 
-from probes import attempts, bodies, caches, crashes, estimates, leaks, money, rates, retries, streams
+from probes import attempts, bodies, caches, crashes, estimates, framing, leaks, money, rates, retries, streams
 from probes.lab import Probe
 
 PROBES: tuple[Probe, ...] = (
@@ -14,4 +14,5 @@ PROBES: tuple[Probe, ...] = (
     *rates.PROBES,
     *retries.PROBES,
     *streams.PROBES,
+    *framing.PROBES,
 )
