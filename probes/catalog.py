@@ -1,6 +1,6 @@
 """Every probe, in the order in which they run."""
 
-from probes import attempts, bodies, caches, crashes, estimates, framing, leaks, money, rates, retries, streams
+from probes import attempts, bodies, caches, crashes, estimates, framing, heads, leaks, money, rates, retries, streams
 from probes.lab import Probe
 
 PROBES: tuple[Probe, ...] = (
@@ -15,4 +15,5 @@ PROBES: tuple[Probe, ...] = (
     *retries.PROBES,
     *streams.PROBES,
     *framing.PROBES,
+    *heads.PROBES,
 )

@@ -123,8 +123,8 @@ class Wire:
     def hear(self, patience_s: float = PATIENCE_S) -> Heard:
         """Everything until the gateway ends the connection, or until nothing has come for so long."""
         raw, closed = bytearray(), False
-        self.sock.settimeout(patience_s)
         try:
+            self.sock.settimeout(patience_s)
             while data := self.sock.recv(65_536):
                 raw += data
             closed = True
