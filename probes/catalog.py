@@ -1,6 +1,6 @@
 """Every probe, in the order in which they run."""
 
-from probes import attempts, bodies, caches, crashes, estimates, framing, heads, leaks, money, rates, retries, streams
+from probes import attempts, bodies, caches, crashes, estimates, framing, heads, leaks, money, rates, retries, sizes, slow, streams
 from probes.lab import Probe
 
 PROBES: tuple[Probe, ...] = (
@@ -16,4 +16,6 @@ PROBES: tuple[Probe, ...] = (
     *streams.PROBES,
     *framing.PROBES,
     *heads.PROBES,
+    *sizes.PROBES,
+    *slow.PROBES,
 )
