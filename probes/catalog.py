@@ -1,6 +1,6 @@
 """Every probe, in the order in which they run."""
 
-from probes import attempts, bodies, caches, crashes, estimates, framing, heads, leaks, money, rates, retries, sizes, slow, streams
+from probes import attempts, bodies, caches, crashes, credentials, estimates, framing, heads, leaks, money, rates, retries, rights, sizes, slow, streams
 from probes.lab import Probe
 
 PROBES: tuple[Probe, ...] = (
@@ -17,5 +17,7 @@ PROBES: tuple[Probe, ...] = (
     *framing.PROBES,
     *heads.PROBES,
     *sizes.PROBES,
+    *credentials.PROBES,
+    *rights.PROBES,
     *slow.PROBES,
 )

@@ -15,9 +15,17 @@ _IN_CHUNKS = b"%x\r\n%b\r\n0\r\n\r\n" % (len(HIDDEN), HIDDEN)
 _ENDS_AT_ONCE = b"0\r\n\r\n" + HIDDEN
 
 
+NARROW = """
+[[tenants]]
+name = "narrow"
+models = ["d0"]
+"""
+"""A tenant that may not ask for `m`, though that leads to the same deployment."""
+
+
 def target_of_bytes(lab: Lab) -> Target:
-    """The target that all probes of framing, heads, sizes, credentials and paths share."""
-    return lab.target(more=lab.server(**LIMITS))
+    """The target that all probes of framing, heads, sizes, credentials and rights share."""
+    return lab.target(more=lab.server(**LIMITS) + NARROW)
 
 
 # --- two framings -----------------------------------------------------------------------------------------------

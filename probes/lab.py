@@ -79,9 +79,17 @@ class Lab:
             self.check(name in documented, f"the limit {name} is not documented")
         return "[server]\n" + "".join(f"{name} = {value}\n" for name, value in limits.items())
 
-    def outside(self, *upstreams: Upstream, more: str = "", durability: str = "normal", **entries: str) -> Outside:
-        """A gateway in a process of its own, as inside()."""
-        gateway = Outside(config(*upstreams, more=ONE_TRY + more, **entries), self._program, durability=durability)
+    def outside(
+        self,
+        *upstreams: Upstream,
+        more: str = "",
+        durability: str = "normal",
+        env: Mapping[str, str] | None = None,
+        **entries: str,
+    ) -> Outside:
+        """A gateway in a process of its own, as inside(); env  variables of its own."""
+        text = config(*upstreams, more=ONE_TRY + more, **entries)
+        gateway = Outside(text, self._program, durability=durability, env=env)
         self._stack.callback(self._end, gateway)
         return gateway
 
