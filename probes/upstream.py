@@ -124,6 +124,11 @@ class Upstream:
         """What it has billed in all."""
         return sum(call.billed_nanousd for call in list(self.calls))
 
+    @property
+    def connections(self) -> int:
+        """How many connections it was ever opened."""
+        return len(self._socks)
+
     def script(self, *replies: Reply) -> None:
         """From now on: the next request is answered by the first of these, and so on."""
         with self._lock:
