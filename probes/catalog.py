@@ -1,6 +1,6 @@
 """Every probe, in the order in which they run."""
 
-from probes import answers, attempts, bodies, caches, crashes, credentials, estimates, framing, heads, leaks, money, rates, retries, rights, sizes, slow, steering, streams
+from probes import ambiguity, answers, attempts, bodies, caches, crashes, credentials, estimates, framing, heads, leaks, money, rates, retries, rights, sizes, slow, steering, streams
 from probes.lab import Probe
 
 PROBES: tuple[Probe, ...] = (
@@ -20,6 +20,7 @@ PROBES: tuple[Probe, ...] = (
     *credentials.PROBES,
     *rights.PROBES,
     *steering.PROBES,
+    *ambiguity.PROBES,
     *answers.PROBES,
     *slow.PROBES,
 )
