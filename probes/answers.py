@@ -16,7 +16,7 @@ from probes.wire import CLOSE, Heard, post, say, sized
 MARK = "FORGEDVALUE"
 OPERATORS_TEXT = "OPERATORSTEXT0001"
 
-_OUR_HEADERS = re.compile(
+OUR_HEADERS = re.compile(
     r"content-type|content-length|transfer-encoding|connection|cache-control|x-accel-buffering|retry-after|age|"
     r"x-request-id|x-should-retry|x-gateway-[a-z-]+|x-ratelimit-(?:limit|remaining|reset)-(?:requests|tokens)"
 )
@@ -35,7 +35,7 @@ price = {{ input = 1, output = 4 }}
 """
 
 
-def _target(lab: Lab) -> Target:
+def target_of_answers(lab: Lab) -> Target:
     return lab.target(more="".join(_DEPLOYMENT.format(number) for number in range(_FRESH)))
 
 
@@ -51,7 +51,7 @@ def _asked(target: Target, *, stream: bool, key: str | None = None, fresh: int |
 
 def redirects(lab: Lab) -> str:
     """Every redirect to every kind of place, whole and streamed: 502 or 503, never followed, and the key goes nowhere."""
-    target, canary = _target(lab), lab.upstream(good("from the canary"))
+    target, canary = target_of_answers(lab), lab.upstream(good("from the canary"))
     base = canary.url.removesuffix("/v1")
     places = (canary.url, f"{base}{client.CHAT}", base.removeprefix("http:"), "/v1/elsewhere", "elsewhere", "", "file:///etc")
     tried = 0
@@ -117,7 +117,7 @@ _MALFORMED = {
 
 def hostile_headers(lab: Lab) -> str:
     """Cookies, hop-by-hop and gateway headers, folds and bare CRs from an upstream: only what we write reaches a client."""
-    target = _target(lab)
+    target = target_of_answers(lab)
     statuses = []
     kinds = ((200, False), (200, True), (400, False), (401, False), (429, False), (500, False))
     for fresh, (status, stream) in enumerate(kinds):
@@ -160,7 +160,7 @@ def _check_headers(lab: Lab, told: str, said: Heard) -> None:
     """Every line of the head is ours, once, and its value too."""
     head = said.raw.partition(b"\r\n\r\n")[0].decode("latin-1")
     names = [line.partition(":")[0] for line in head.split("\r\n")[1:]]
-    foreign = [name for name in names if not _OUR_HEADERS.fullmatch(name)]
+    foreign = [name for name in names if not OUR_HEADERS.fullmatch(name)]
     lab.check(not foreign, f"{told}: {foreign} reached the client")
     lab.check(len(set(names)) == len(names), f"{told}: a header came twice: {sorted(names)}")
     lab.check(MARK not in head and "\n" not in head.replace("\r\n", ""), f"{told}: a forged value reached the client")
@@ -178,7 +178,7 @@ _SECOND = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length:
 
 def split_answers(lab: Lab) -> str:
     """A second answer behind the first, before it, or while the connection waits: no later request is given it."""
-    target = _target(lab)
+    target = target_of_answers(lab)
     other = target.gateway.key(tenant="globex")
     kinds = dict(_splits())
     for number, (name, reply) in enumerate(kinds.items()):
@@ -253,7 +253,7 @@ _STATUSES = (400, 401, 403, 404, 422, 429, 500, 503)
 
 def error_bodies(lab: Lab) -> str:
     """HTML, keys, control characters and megabytes as an upstream's error: a small JSON error of ours, and no key."""
-    target = _target(lab)
+    target = target_of_answers(lab)
     cases = [(name, status) for name, body in _BODIES.items() for status in (_STATUSES if len(body) < 999 else (400, 500))]
     cases.append(("HTML", 200))
     told = []

@@ -1,6 +1,6 @@
 """Every probe, in the order in which they run."""
 
-from probes import ambiguity, answers, attempts, bodies, caches, crashes, credentials, estimates, framing, heads, leaks, money, rates, retries, rights, sizes, slow, steering, streams
+from probes import ambiguity, answers, attempts, bodies, caches, crashes, credentials, estimates, framing, heads, injection, leaks, money, rates, retries, rights, sizes, slow, steering, streams
 from probes.lab import Probe
 
 PROBES: tuple[Probe, ...] = (
@@ -22,5 +22,6 @@ PROBES: tuple[Probe, ...] = (
     *steering.PROBES,
     *ambiguity.PROBES,
     *answers.PROBES,
+    *injection.PROBES,
     *slow.PROBES,
 )
