@@ -1,6 +1,6 @@
 """Every probe, in the order in which they run."""
 
-from probes import ambiguity, answers, attempts, bodies, caches, crashes, credentials, estimates, framing, heads, injection, leaks, money, rates, retries, rights, sizes, slow, steering, streams
+from probes import ambiguity, answers, attempts, bodies, caches, crashes, credentials, estimates, framing, heads, injection, leaks, money, overload, rates, retries, rights, sizes, slow, steering, streams
 from probes.lab import Probe
 
 PROBES: tuple[Probe, ...] = (
@@ -24,4 +24,5 @@ PROBES: tuple[Probe, ...] = (
     *answers.PROBES,
     *injection.PROBES,
     *slow.PROBES,
+    *overload.PROBES,
 )

@@ -66,6 +66,11 @@ max_output_tokens = 16_384
     return "\n".join([*parts, f'[[aliases]]\nname = "m"\ndeployments = [{names}]', more])
 
 
+def server(**limits: float) -> str:
+    """The `[server]` of a configuration."""
+    return "[server]\n" + "".join(f"{name} = {value}\n" for name, value in limits.items())
+
+
 QUICK = '[store]\ndurability = "normal"\n'
 ONE_TRY = "[retry]\nmax_retries = 0\n[breaker]\nthreshold = 1000\n"
 """A request is one upstream call per deployment, however often that fails."""

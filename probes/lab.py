@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from gateway.providers import Provider
-from probes.gateways import ONE_TRY, ROOT, Inside, Outside, config
+from probes.gateways import ONE_TRY, ROOT, Inside, Outside, config, server
 from probes.target import Target, Targets
 from probes.upstream import Reply, Upstream
 
@@ -73,11 +73,15 @@ class Lab:
         return target
 
     def server(self, **limits: float) -> str:
-        """The `[server]` of a configuration. A limit that is not documented, or has no effect yet, is a fault."""
-        documented = tomllib.loads((ROOT / "gateway.example.toml").read_text(encoding="utf-8"))["server"]
+        """The `[server]` of a configuration, all of which the probe needs: a limit that is not documented is a fault."""
+        self.documented(*limits)
+        return server(**limits)
+
+    def documented(self, *limits: str) -> None:
+        """Note a fault for each limit of `[server]` that is not published."""
+        published = tomllib.loads((ROOT / "gateway.example.toml").read_text(encoding="utf-8"))["server"]
         for name in limits:
-            self.check(name in documented, f"the limit {name} is not documented")
-        return "[server]\n" + "".join(f"{name} = {value}\n" for name, value in limits.items())
+            self.check(name in published, f"the limit {name} is not documented")
 
     def outside(
         self,
