@@ -40,7 +40,7 @@ class Target:
         self.key = gateway.key()
 
     def hear(
-        self, attacks: Mapping[str, bytes], ending: Ending = Ending.WAITS, *, patience_s: float = wire.PATIENCE_S
+        self, attacks: Mapping[str, bytes], ending: Ending = Ending.WAITS, *, patience_s: float | None = None
     ) -> dict[str, Heard]:
         """What comes back of each attack, each on a connection of its own, a few at a time."""
 

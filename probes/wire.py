@@ -120,11 +120,11 @@ class Wire:
                 self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 self.sock.close()
 
-    def hear(self, patience_s: float = PATIENCE_S) -> Heard:
-        """Everything until the gateway ends the connection, or until nothing has come for so long."""
+    def hear(self, patience_s: float | None = None) -> Heard:
+        """Everything until the gateway ends the connection, or until nothing has come for so long (PATIENCE_S)."""
         raw, closed = bytearray(), False
         try:
-            self.sock.settimeout(patience_s)
+            self.sock.settimeout(PATIENCE_S if patience_s is None else patience_s)
             while data := self.sock.recv(65_536):
                 raw += data
             closed = True
@@ -156,7 +156,7 @@ class Wire:
 
 
 def say(
-    address: tuple[str, int], *pieces: bytes, ending: Ending = Ending.WAITS, patience_s: float = PATIENCE_S
+    address: tuple[str, int], *pieces: bytes, ending: Ending = Ending.WAITS, patience_s: float | None = None
 ) -> Heard:
     """Send the pieces on a connection of their own, end as told, and listen."""
     with Wire(address) as wire:

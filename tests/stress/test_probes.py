@@ -6,9 +6,10 @@ from contextlib import ExitStack
 from typing import Any
 from unittest import mock
 
-from probes import attempts, crashes, money, retries, streams
+from probes import attempts, crashes, money, overload, retries, sizes, slow, streams, wire
 from probes.catalog import PROBES
 from probes.lab import PROGRAM, Lab, Verdict, run
+from probes.target import Targets
 from tests.support import faults
 from tests.support.broken_serve import program
 
@@ -27,11 +28,18 @@ class ProbesTest(unittest.TestCase):
             (retries, "STORM", 48),
             (retries, "ODD_WAITS", ("99999999",)),
             (crashes, "SETTLE_DELAYS_S", ()),
+            (wire, "PATIENCE_S", 0.4),
+            (sizes, "FLOOD_BYTES", 1 << 20),
+            (slow, "CONNECTIONS", 40),
+            (slow, "GRACE_S", 1.0),
+            (overload, "GRACE_S", 1.0),
             (streams, "STREAM_FLOODS", {name: streams.STREAM_FLOODS[name] for name in FLOODS}),
         ):
             patch = mock.patch.object(owner, name, value)
             patch.start()
             self.addCleanup(patch.stop)
+        self.targets = Targets()
+        self.addCleanup(self.targets.close)
 
     def verdict(self, name: str, patches: Sequence[Any] = ()) -> Verdict:
         """What the probe says of a gateway with these patches, or with those that are meant for it."""
@@ -39,7 +47,7 @@ class ProbesTest(unittest.TestCase):
         with ExitStack() as stack:
             for patch in patches or faults.FAULTS.get(name, ()):
                 stack.enter_context(patch)
-            return run(BY_NAME[name], Lab(seconds=1.5, program=served_by))
+            return run(BY_NAME[name], Lab(seconds=1.5, program=served_by, targets=self.targets))
 
     def test_each_probe_has_a_fault_to_find(self) -> None:
         """A new probe brings its own."""
@@ -48,7 +56,7 @@ class ProbesTest(unittest.TestCase):
 
     def test_each_probe_finds_its_fault(self) -> None:
         """And it does so by what it saw, not because it could not go on."""
-        for name in BY_NAME:
+        for name in sorted(BY_NAME, key=lambda name: faults.PROGRAMS.get(name, "")):
             with self.subTest(name):
                 verdict = self.verdict(name)
                 self.assertTrue(verdict.found, verdict.line)
