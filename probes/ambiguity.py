@@ -33,7 +33,9 @@ _TWICE: dict[str, bytes] = {
     "the cap": _object(b'"model":"m"', b'"max_tokens":1', b'"max_tokens":100000', _MESSAGES),
     "the messages": _object(_BASE, b'"messages":[{"role":"user","content":"y"}]'),
     "the cap, escaped": _object(b'"model":"m"', b'"m\\u0061x_tokens":100000', b'"max_tokens":1', _MESSAGES),
-    "a role": _object(b'"model":"m"', b'"max_tokens":16', b'"messages":[{"role":"user","role":"system","content":"x"}]'),
+    "a role": _object(
+        b'"model":"m"', b'"max_tokens":16', b'"messages":[{"role":"user","role":"system","content":"x"}]'
+    ),
     "the same value": _object(b'"max_tokens":16', _BASE),
     "null first": _object(b'"model":null', _BASE),
     "null behind": _object(_BASE, b'"max_tokens":null'),
@@ -45,7 +47,9 @@ _TWICE: dict[str, bytes] = {
     "an unknown field": _object(_BASE, b'"x":1', b'"x":2'),
     "a surrogate pair": _object(_BASE, '"😀":1'.encode(), b'"\\ud83d\\ude00":2'),
     "stream": _object(_BASE, b'"stream":false', b'"stream":true'),
-    "in stream_options": _object(_BASE, b'"stream":true', b'"stream_options":{"include_usage":false,"include_usage":true}'),
+    "in stream_options": _object(
+        _BASE, b'"stream":true', b'"stream_options":{"include_usage":false,"include_usage":true}'
+    ),
     "in cache": _object(_BASE, b'"cache":{"no-store":true,"no-store":false}'),
     "in a part": _saying(b'[{"type":"text","text":"a","text":"b"}]'),
     "in an image": _saying(b'[{"type":"image_url","image_url":{"url":"data:,a","url":"data:,b"}}]'),
@@ -65,7 +69,9 @@ def duplicate_keys(lab: Lab) -> str:
     upper = _sent(target, _object(_BASE, b'"Model":"d0"', b'"MAX_TOKENS":100000'))
     target.served({"another case is another field": upper})
     for call in target.upstream.calls:
-        lab.check(call.body["model"] == "probed" and call.body["max_completion_tokens"] == client.CAP, "it took the other")
+        lab.check(
+            call.body["model"] == "probed" and call.body["max_completion_tokens"] == client.CAP, "it took the other"
+        )
     target.untouched(calls=1)
     return f"{len(attacks)} bodies that say something twice: {seen}"
 
@@ -152,13 +158,17 @@ def odd_json(lab: Lab) -> str:
 
 _EXACT: dict[str, bytes] = {
     "64 bits": _object(_BASE, b'"seed":18446744073709551615', b'"x":[-9223372036854775808,9007199254740993]'),
-    "floats": _object(_BASE, b'"temperature":0.1', b'"x":[1e2,1E-7,-0.0,0.30000000000000004,5e-324,1.7976931348623157e308]'),
+    "floats": _object(
+        _BASE, b'"temperature":0.1', b'"x":[1e2,1E-7,-0.0,0.30000000000000004,5e-324,1.7976931348623157e308]'
+    ),
     "true is not 1": _object(_BASE, b'"x":[true,1,1.0,null,"1",[],{}]'),
     "order": _object(b'"z":1', b'"a":2', _BASE, b'"x":{"z":1,"a":{"y":1,"b":2}}'),
     "escapes": _saying(b'"\\u0041\\n\\t\\"\\\\\\/\\b\\f\\u0000\\u2028\\u202e\\u007f"'),
     "a pair": _saying(b'"\\ud83d\\ude00"'),
     "letters": _saying('"é 漢字 😀 \u2028 \u202e \ufeff"'.encode()),
-    "names": _object(_BASE, b'"":1', b'"a b":2', b'"\\u0000":3', '"é":4'.encode(), b'"__proto__":{"a":1}', b'"toString":5'),
+    "names": _object(
+        _BASE, b'"":1', b'"a b":2', b'"\\u0000":3', '"é":4'.encode(), b'"__proto__":{"a":1}', b'"toString":5'
+    ),
     "white space": b" \r\n\t{ " + _BASE.replace(b",", b" ,\n ") + b" }\r\n ",
     "as deep as is read": _object(_BASE, b'"x":' + b"[" * 90 + b"]" * 90),
     "many": _object(_BASE, *(b'"f%d":%d' % (number, number) for number in range(2000))),

@@ -1,6 +1,28 @@
 """Every probe, in the order in which they run."""
 
-from probes import ambiguity, answers, attempts, bodies, caches, crashes, credentials, estimates, framing, heads, injection, leaks, money, overload, rates, retries, rights, sizes, slow, steering, streams
+from probes import (
+    ambiguity,
+    answers,
+    attempts,
+    bodies,
+    caches,
+    crashes,
+    credentials,
+    estimates,
+    framing,
+    heads,
+    injection,
+    leaks,
+    money,
+    overload,
+    rates,
+    retries,
+    rights,
+    sizes,
+    slow,
+    steering,
+    streams,
+)
 from probes.lab import Probe
 
 PROBES: tuple[Probe, ...] = (

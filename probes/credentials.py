@@ -1,4 +1,4 @@
-"""Keys that are none, or stand where no key belongs: one refusal for all, that repeats nothing, and nothing is spent."""
+"""Keys that are none, or stand where no key belongs: one refusal for all, that repeats nothing; nothing is spent."""
 
 import hashlib
 import http.client
@@ -17,7 +17,7 @@ MODELS = "/v1/models"
 
 
 def hostile_credentials(lab: Lab) -> str:
-    """SQL, control bytes, near misses, digests, dead keys: one 401 whose body is the same for all and repeats nothing."""
+    """SQL, control bytes, near misses, digests, dead keys: one 401, always in the same words, that repeats nothing."""
     target = target_of_bytes(lab)
     key = target.key
     expired = str(target.gateway.command("keys.create", tenant="acme", expires_in_s=EXPIRES_S)["key"])
@@ -101,7 +101,7 @@ def _check_refusals(target: Target, heard: dict[str, Heard], secrets: set[str]) 
 
 
 def keys_elsewhere(lab: Lab) -> str:
-    """A good key in the URL, a cookie, the body, a trailer or another header is none; two that differ are none either."""
+    """A good key in the URL, a cookie, the body, a trailer or another header is none, and nor are two that differ."""
     target = target_of_bytes(lab)
     key, other = target.key, target.gateway.key()
     length = sized(CHAT)

@@ -1,4 +1,4 @@
-"""Requests whose end two readers could see in different places: what one takes for a body is the other's next request."""
+"""Requests whose end two readers see in different places: what one takes for a body is the other's next request."""
 
 import json
 
@@ -138,7 +138,7 @@ _PLAIN_LENGTHS = ("00000000", "4294967300")
 
 
 def odd_lengths(lab: Lab) -> str:
-    """Lengths that int() reads and others do not, signs, underscores, foreign digits, overflows: refused, with an answer."""
+    """Lengths that int() reads and others do not, signs, underscores, foreign digits, overflows: answered with 400."""
     target = target_of_bytes(lab)
     key = target.key
     odd = {repr(value): post(key, f"Content-Length: {value}", body=b"ABCD" + HIDDEN) for value in _ODD_LENGTHS}
@@ -160,7 +160,7 @@ def _size(size: bytes, *, end: bytes = b"\r\n") -> bytes:
 
 
 def odd_chunks(lab: Lab) -> str:
-    """Sizes, extensions, line ends and trailers of chunks that readers disagree on: refused, and never read leniently."""
+    """Sizes, extensions, line ends and trailers of chunks that readers disagree on: refused, never read leniently."""
     target = target_of_bytes(lab)
     key, size = target.key, b"%x" % len(CHAT)
     bodies = {
@@ -247,7 +247,9 @@ def early_errors(lab: Lab) -> str:
         target.check(statuses in ([first], [first, 200]), f"{name}: answered {statuses}")
         target.check(said.closed, f"{name}: the connection is left open")
     target.untouched()
-    return f"{len(attacks)} early errors: {goes_on} connections go on behind the body, the others end; nothing hidden ran"
+    return (
+        f"{len(attacks)} early errors: {goes_on} connections go on behind the body, the others end; nothing hidden ran"
+    )
 
 
 def _of_json(key: str, document: object) -> bytes:

@@ -1,4 +1,4 @@
-"""Request heads that no honest client writes: junk that hides a header, lines of another grammar, and heads that are cut."""
+"""Request heads that no honest client writes: junk that hides a header, another grammar, heads that are cut."""
 
 import struct
 
@@ -50,7 +50,9 @@ def hidden_headers(lab: Lab) -> str:
     attacks["LF ends the lines"] = post(key, length).replace(b"\r\n", b"\n")
     attacks["LF ends the head"] = post(key, length)[:-2] + b"\n"
     seen = target.refused({name: raw + HIDDEN for name, raw in attacks.items()}, 400)
-    target.served({"many headers": post(key, sized(CHAT), CLOSE, *(f"X-{n}: a b\tc\xff" for n in range(40)), body=CHAT)})
+    target.served(
+        {"many headers": post(key, sized(CHAT), CLOSE, *(f"X-{n}: a b\tc\xff" for n in range(40)), body=CHAT)}
+    )
     target.untouched(calls=1)
     return f"{len(attacks)} heads with a line that is none: {seen}"
 
@@ -143,7 +145,9 @@ def repeated_headers(lab: Lab) -> str:
     target.refused({name: raw[:-2] + b"Connection: close\r\n\r\n" for name, raw in doubles.items()}, 401, 400)
     target.served({"IPv6": get(MODELS, key).replace(b"Host: gw", b"Host: [::1]:80")})
     target.untouched()
-    return f"{len(attacks)} heads without one Host or with one thing twice: {seen}; {len(doubles)} doubled keys: refused"
+    return (
+        f"{len(attacks)} heads without one Host or with one thing twice: {seen}; {len(doubles)} doubled keys: refused"
+    )
 
 
 # --- cut off ----------------------------------------------------------------------------------------------------
@@ -166,7 +170,7 @@ def cut_heads(lab: Lab) -> str:
 
 
 def cut_bodies(lab: Lab) -> str:
-    """A body that ends early, sized and in chunks, with a FIN and with a reset: it is not sent on, and costs nothing."""
+    """A body that ends early, sized and in chunks, with a FIN and with a reset: it is not sent on and costs nothing."""
     target = target_of_bytes(lab)
     empty_object = b"{}" + b" " * 98
     whole = {

@@ -13,7 +13,7 @@ from probes.answers import OUR_HEADERS, target_of_answers
 from probes.gateways import SRC, Outside
 from probes.lab import Lab, Probe
 from probes.target import shares
-from probes.upstream import Call, good, wait_until
+from probes.upstream import Call, Reply, good, wait_until
 from probes.wire import CLOSE, get, head, post, sized
 
 LINE_CHARS = 2001
@@ -31,8 +31,24 @@ _MARKUP = (
     *("=cmd|' /C calc'!A0", "; rm -rf /", "$(reboot)", "a,b", "' OR 1=1; --"),
 )
 _COMMANDS = (
-    *(f"a\r\n{MARK}: 1", f"a\n{MARK}: 1", f"a\r{MARK}: 1", f'a\n{{"event": "{MARK}"}}', "\x1b[31mred\x1b[0m", "\x1b]0;title\x07"),
-    *("a\x00b", "a\x08\x08b", "\u202eevil", "\u2066evil\u2069", f"a\u2028{MARK}: 1", f"a\u2029{MARK}: 1", "\x9b31m", "\ufeffa"),
+    *(
+        f"a\r\n{MARK}: 1",
+        f"a\n{MARK}: 1",
+        f"a\r{MARK}: 1",
+        f'a\n{{"event": "{MARK}"}}',
+        "\x1b[31mred\x1b[0m",
+        "\x1b]0;title\x07",
+    ),
+    *(
+        "a\x00b",
+        "a\x08\x08b",
+        "\u202eevil",
+        "\u2066evil\u2069",
+        f"a\u2028{MARK}: 1",
+        f"a\u2029{MARK}: 1",
+        "\x9b31m",
+        "\ufeffa",
+    ),
     *(f"a\x85{MARK}: 1", f"a\x0b{MARK}: 1", f"a\x0c{MARK}: 1", "\u200eb", "t\u0000enant"),
 )
 _LONG = ("a" * 65_536, "A" * 300)
@@ -96,7 +112,7 @@ def _is_one_line_of_json(printed: str) -> bool:
 
 
 def injected_headers(lab: Lab) -> str:
-    """Line ends and commands in models, tags, versions, request ids, paths, traces: no header line that we did not write."""
+    """Line ends and commands in models, tags, versions, ids, paths, traces: no header line that we did not write."""
     target = target_of_answers(lab)
     attacks = dict(_attacks(target.key))
     heard = target.hear(attacks)
@@ -105,7 +121,9 @@ def injected_headers(lab: Lab) -> str:
             foreign = [field for field in answer.headers if not (OUR_HEADERS.fullmatch(field) or field == "allow")]
             lab.check(not foreign, f"{name}: {foreign} in the answer's head")
             values = " ".join(answer.headers.values())
-            lab.check(MARK not in values and not _NOT_PLAIN.search(values), f"{name}: {values[:80]!r} in the answer's head")
+            lab.check(
+                MARK not in values and not _NOT_PLAIN.search(values), f"{name}: {values[:80]!r} in the answer's head"
+            )
             lab.check(answer.headers.get("content-type") == "application/json", f"{name}: the answer is no JSON")
             lab.check(_is_plain_json(answer.body), f"{name}: {answer.body[:80]!r}")
         lab.check(len(said.answers) == 1, f"{name}: answered {list(said.statuses)}")
@@ -135,8 +153,15 @@ def _attacks(key: str) -> Iterator[tuple[str, bytes]]:
         escaped = quote(text, safe="")
         for path in (f"/v1/models/{escaped}", f"/v1/{escaped}", f"/{escaped}", f"/v1/models?{escaped}"):
             yield f"{path[:9]} {number}", get(path, key)
-        plain = text.encode().decode("latin-1").translate({code: None for code in (*range(32), 127)})
-        for name in ("x-request-id", "x-gateway-tags", "x-gateway-prompt-version", "traceparent", "tracestate", "User-Agent"):
+        plain = text.encode().decode("latin-1").translate(dict.fromkeys((*range(32), 127)))
+        for name in (
+            "x-request-id",
+            "x-gateway-tags",
+            "x-gateway-prompt-version",
+            "traceparent",
+            "tracestate",
+            "User-Agent",
+        ):
             raw = json.dumps(client.chat()).encode()
             yield f"{name} {number}", post(key, sized(raw), CLOSE, f"{name}: {plain}", body=raw)
     yield "a method", head(f"{'<B>' * 3} / HTTP/1.1", "Host: gw")
@@ -146,22 +171,24 @@ def _attacks(key: str) -> Iterator[tuple[str, bytes]]:
 
 
 def log_lines(lab: Lab) -> str:
-    """Commands in all that ends in a log, from clients, upstreams and a bad file: one plain JSON object a line, bounded."""
+    """Commands in all that ends in a log, of clients, upstreams, a bad file: one plain JSON object a line, bounded."""
     target = target_of_answers(lab)
     gateway = target.gateway
     first = len(gateway.lines)
     for number, text in enumerate((*_COMMANDS, *_MARKUP[:4], "z" * 70_000)):
         status = (401, 403, 404, 429, 500)[number % 5]
-        target.upstream.script(lambda call, text=text, status=status: _quoting(call, text, status))
+        target.upstream.script(_quoting(text, status))
         gateway.ask(target.key, client.chat(model=f"x{number + 20}", user=text, metadata={text[:64]: text}))
         gateway.chat(target.key, model=text[:256])
         gateway.ask(target.key, client.chat(text), headers={"User-Agent": quote(text)[:200], "traceparent": "00-x"})
     file = gateway.folder / "gateway.toml"
     kept = file.read_text()
     hostile = json.dumps(f"\x1b[31m\u202e\u2028{MARK}")
-    file.write_text(kept + f"[[tenants]]\nname = {hostile}\n{hostile} = 1\n[[aliases]]\nname = {hostile}\ndeployments = []\n")
+    file.write_text(
+        kept + f"[[tenants]]\nname = {hostile}\n{hostile} = 1\n[[aliases]]\nname = {hostile}\ndeployments = []\n"
+    )
     gateway.signal(signal.SIGHUP)
-    wait_until(lambda: any('"reload_refused"' in line for line in gateway.lines[first:]), "a bad file was not refused")
+    wait_until(lambda: any("reload_refused" in line for line in gateway.lines[first:]), "a bad file was not refused")
     file.write_text(kept)
     target.upstream.script(good())
     last = gateway.chat(target.key).headers["x-request-id"].encode()
@@ -176,11 +203,16 @@ def log_lines(lab: Lab) -> str:
     return f"{len(logged)} lines logged, {len(traced)} traced: each one plain JSON object, {longest} characters at most"
 
 
-def _quoting(call: Call, text: str, status: int) -> None:
-    """An error that says this text in all its parts, also in a header, as far as a head may hold it."""
-    call.close()
+def _quoting(text: str, status: int) -> Reply:
+    """An error that says this text in all its parts, and in headers as far as a head may hold it."""
     error = {"message": text, "type": text, "code": text, "param": text}
-    call.answer({"error": error}, status=status, headers=[("x-request-id", quote(text)[:4000]), ("retry-after", quote(text)[:99])])
+    headers = [("x-request-id", quote(text)[:4000]), ("retry-after", quote(text)[:99])]
+
+    def reply(call: Call) -> None:
+        call.close()
+        call.answer({"error": error}, status=status, headers=headers)
+
+    return reply
 
 
 PROBES = (

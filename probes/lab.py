@@ -73,7 +73,7 @@ class Lab:
         return target
 
     def server(self, **limits: float) -> str:
-        """The `[server]` of a configuration, all of which the probe needs: a limit that is not documented is a fault."""
+        """The `[server]` of a configuration, all of which the probe needs: an undocumented limit is a fault."""
         self.documented(*limits)
         return server(**limits)
 

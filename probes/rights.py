@@ -1,4 +1,4 @@
-"""A virtual key that wants more than it was given: another tenant's money, models it may not use, operators' commands."""
+"""A virtual key that wants more than it was given: another's money, models it may not use, operators' commands."""
 
 import json
 from collections.abc import Iterator
@@ -18,26 +18,39 @@ _COMMANDS = [
 ]
 ADMIN_PATHS = (
     *("/admin", "/admin/", "/admin/keys", "/admin/keys/", "/admin/usage", "/admin/usage.csv", "/admin/config"),
-    *("/admin/reload", "/ADMIN/keys", "/Admin/Keys", "/v1/admin/keys", "/admin//keys", "/admin/%6beys", "/%61dmin/keys"),
+    *(
+        "/admin/reload",
+        "/ADMIN/keys",
+        "/Admin/Keys",
+        "/v1/admin/keys",
+        "/admin//keys",
+        "/admin/%6beys",
+        "/%61dmin/keys",
+    ),
     *("/admin/../control", "/console", "/key/generate", "/key/update", "/keys", "/v1/keys", "/config", "/debug"),
     *("/.env", "/gateway.toml", "/control/keys.list", "/controls"),
 )
 
 
 def self_widening(lab: Lab) -> str:
-    """Fields and headers that only an operator may set: no identity, budget or role comes of them, and no tenant pays."""
+    """Fields and headers that only an operator may set: no identity, budget or role comes of them, none else pays."""
     target = target_of_bytes(lab)
     gateway = target.gateway
     low, victim = gateway.key(10**9), gateway.key(tenant="globex")
     low_id, victim_id = low.split("-")[2], victim.split("-")[2]
     before = {key: gateway.shown(key) for key in (low, victim, target.key)}
     steering = {"tenant": "globex", "key_id": victim_id, "user_role": "proxy_admin", "max_budget": 1_000_000}
-    fields = {
+    fields: dict[str, dict[str, Any]] = {
         "in the chat": steering | {"api_key": victim, "user": "globex", "metadata": steering},
         "a budget": {"budget_usd": 1000, "limit_nanousd": 10**12, "allowed_routes": ["/*"], "models": False},
         "as gateway fields": {"tags": ["tenant:globex"], "prompt_version": victim_id, "user": victim_id},
     }
-    headers = {"X-Tenant": "globex", "X-Forwarded-User": "admin", "X-Api-Key-Id": victim_id, "x-gateway-tenant": "globex"}
+    headers = {
+        "X-Tenant": "globex",
+        "X-Forwarded-User": "admin",
+        "X-Api-Key-Id": victim_id,
+        "x-gateway-tenant": "globex",
+    }
     headers |= {"x-gateway-key-id": victim_id, "x-gateway-cost-usd": "0", "X-Forwarded-For": "127.0.0.1"}
     statuses = [gateway.ask(low, client.chat(**more), headers=headers).status for more in fields.values()]
     lab.check(set(statuses) <= {200, 400, 402, 429}, f"widened requests were answered {statuses}")
@@ -76,11 +89,26 @@ _DISGUISED = (
     *("/v1/../v1/{}", "/v1/./{}", "//v1/{}", "/v1//{}", "///v1///{}", "/V1/{}", "/v1/{}/", "/v1/{}//", "/v1/{};x=y"),
     *("/v1;x=y/{}", "/v1/{}/.", "/v1/{}/..", "/v1/%2e%2e/v1/{}", "/v1/%2e/{}", "/v1%2f{}", "/%76%31/{}", "/v1/{}%00"),
     *("/v1/{}%20", "/v1/{}.json", "/v1/{}%3fx", "/v1/{}%23", "/v1/{}/%2e%2e/models", "/healthz/../v1/{}", "/\\v1/{}"),
-    *("/healthz;/../v1/{}", "/healthz/%2e%2e/v1/{}", "/readyz/..;/v1/{}", "/healthz/v1/{}", "/v1\\{}", "/v1/%252e%252e/{}"),
+    *(
+        "/healthz;/../v1/{}",
+        "/healthz/%2e%2e/v1/{}",
+        "/readyz/..;/v1/{}",
+        "/healthz/v1/{}",
+        "/v1\\{}",
+        "/v1/%252e%252e/{}",
+    ),
     *("/healthz//v1/{}", "/v1/healthz/../{}", "/v1/{}?/healthz", "/v1/..%2fv1/{}", "/v1/%c0%ae%c0%ae/{}", "/.//v1/{}"),
 )
 _OPERATORS = (
-    *("/control", "/control/", "//control", "/v1/../control", "/v1/%2e%2e/control", "/healthz/../control", "/./control"),
+    *(
+        "/control",
+        "/control/",
+        "//control",
+        "/v1/../control",
+        "/v1/%2e%2e/control",
+        "/healthz/../control",
+        "/./control",
+    ),
     *("/healthz/%2e%2e/control", "/CONTROL", "/control;x", "/control%20", "/control?x", "/%63ontrol", "/v1/control"),
     *("/v1/chat/completions/../../../control", "/v1/..;/control", "/v1/..%2fcontrol", "/\\control", "/control/."),
 )
@@ -118,7 +146,9 @@ def path_confusion(lab: Lab) -> str:
         lab.check(set(said.statuses) <= {400, 401, 403, 404, 405}, f"{name}: answered {list(said.statuses)}")
     _check_nothing_made(lab, target)
     target.untouched()
-    return f"{len(keyless)} ways without a key, {len(confined)} to a forbidden model, {len(commanding)} to /control: none"
+    return (
+        f"{len(keyless)} ways without a key, {len(confined)} to a forbidden model, {len(commanding)} to /control: none"
+    )
 
 
 def _requests(key: str | None, paths: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
@@ -133,7 +163,10 @@ def _commanding(key: str | None) -> Iterator[tuple[str, bytes]]:
     for command in _COMMANDS:
         raw = json.dumps(command).encode()
         for path in _OPERATORS:
-            yield f"{command['command']} to {path}", post(key, sized(raw), CLOSE, body=raw, first=f"POST {path} HTTP/1.1")
+            yield (
+                f"{command['command']} to {path}",
+                post(key, sized(raw), CLOSE, body=raw, first=f"POST {path} HTTP/1.1"),
+            )
         for line in _FORGED:
             for path in ("/control", client.CHAT):
                 first = f"POST {path} HTTP/1.1"
@@ -151,7 +184,7 @@ def _check_nothing_made(lab: Lab, target: Target) -> None:
 
 
 def admin_closed(lab: Lab) -> str:
-    """/admin is not there without a configured secret; with one, and for /control, no other credential opens it."""
+    """Nothing is at /admin without a configured secret; with one, and for /control, no other credential is let in."""
     target = target_of_bytes(lab)
     control = json.loads((target.gateway.folder / "gateway-data" / "control").read_text())["secret"]
     odd = ["", "None", "null", "undefined", "admin", target.key, control, control[:-1], f"{control} ", "\xe9", "*"]
@@ -164,7 +197,9 @@ def admin_closed(lab: Lab) -> str:
     plain = target.hear({path: get(path, None) for path in ADMIN_PATHS if path.startswith("/admin")})
     for path, said in plain.items():
         lab.check(said.statuses == (404,), f"{path}: without a configured secret answered {list(said.statuses)}")
-    target.refused({f"/control, {word!r}": _command_to("/control", word) for word in odd if word.strip() != control}, 404, 401)
+    target.refused(
+        {f"/control, {word!r}": _command_to("/control", word) for word in odd if word.strip() != control}, 404, 401
+    )
     target.refused({f"/control, {line}": _command_to("/control", None, line) for line in _elsewhere(control)}, 404, 401)
     target.refused({"the secret as a key": get("/v1/models", control)}, 401)
     tried = _with_a_secret(lab)
@@ -180,7 +215,12 @@ def _command_to(path: str, key: str | None, *lines: str) -> bytes:
 
 def _elsewhere(secret: str) -> tuple[str, ...]:
     """A secret where none belongs."""
-    return f"x-api-key: {secret}", f"Cookie: secret={secret}", f"Proxy-Authorization: Bearer {secret}", f"api-key: {secret}"
+    return (
+        f"x-api-key: {secret}",
+        f"Cookie: secret={secret}",
+        f"Proxy-Authorization: Bearer {secret}",
+        f"api-key: {secret}",
+    )
 
 
 def _with_a_secret(lab: Lab) -> int:

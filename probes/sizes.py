@@ -19,7 +19,7 @@ _INTERIM = b"HTTP/1.1 100"
 
 
 def expectations(lab: Lab) -> str:
-    """`Expect: 100-continue` with bodies too large, without a right, or for nothing: refused at once, never told to go on."""
+    """Asking for 100 Continue with bodies too large, or without a right: refused at once, never told to go on."""
     target = target_of_bytes(lab)
     key, length = target.key, sized(CHAT)
     blocked = target.gateway.key()
@@ -63,7 +63,7 @@ def _served_after_asking(target: Target) -> None:
 
 
 def oversized_heads(lab: Lab) -> str:
-    """Lines, fields, targets and heads beyond the published limits, up to five megabytes: 414 or 431, memory bounded."""
+    """Lines, fields, targets and heads beyond the published limits, up to megabytes: 414 or 431, memory bounded."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     documented = re.search(r"request head \| (\d+) KiB, (\d+) fields, (\d+) KiB a line", readme)
     if documented is None:
@@ -92,7 +92,9 @@ def oversized_heads(lab: Lab) -> str:
     seen = target.refused(attacks, 414, 431, 400)
     grown_mib = (target.gateway.peak_rss_bytes() - before) / (1 << 20)
     lab.check(grown_mib <= GROWTH_MIB, f"memory grew by {grown_mib:.1f} MiB")
-    target.served({"as many as may be": _fields("1", fields - 2), "as long as may be": _fields("a" * (line_bytes - 6), 1)})
+    target.served(
+        {"as many as may be": _fields("1", fields - 2), "as long as may be": _fields("a" * (line_bytes - 6), 1)}
+    )
     target.untouched()
     return f"{len(attacks)} heads beyond {head_bytes} bytes, {fields} fields, {line_bytes} a line: {seen}"
 

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import select
-import socket
 import statistics
 import threading
 import time
@@ -31,7 +30,9 @@ GRACE_S = 2.0
 CONNECTIONS = 200
 EVERY_S = 0.1
 HONEST_PER_S = 20
-P95_S = 0.25
+P95_S, SLOWER = 0.25, 20
+"""Health beside the drips takes so long at most, or on a busy machine so many times what it takes alone."""
+
 GROWTH_MIB = 64
 SPARE_THREADS = 32
 LARGE_CHARS = 8 << 20
@@ -62,12 +63,14 @@ class _Dripping:
 
     def _receive(self) -> bytes:
         try:
-            return self.wire.sock.recv(65_536, socket.MSG_DONTWAIT)
+            return self.wire.sock.recv(65_536)
         except ConnectionError:
             return b""
 
 
-def _drip(address: tuple[str, int], kinds: Mapping[str, tuple[bytes, bytes]], each: int, for_s: float) -> list[_Dripping]:
+def _drip(
+    address: tuple[str, int], kinds: Mapping[str, tuple[bytes, bytes]], each: int, for_s: float
+) -> list[_Dripping]:
     """Connections of every kind (what is sent at first, and then every EVERY_S), watched for so long at most."""
     with ExitStack() as stack:
         all_of_them = []
@@ -75,6 +78,7 @@ def _drip(address: tuple[str, int], kinds: Mapping[str, tuple[bytes, bytes]], ea
             for _ in range(each):
                 wire = stack.enter_context(Wire(address))
                 wire.send(first)
+                wire.sock.setblocking(False)
                 all_of_them.append(_Dripping(name, wire, drop, time.monotonic()))
         end_s = time.monotonic() + for_s
         while (left := [one for one in all_of_them if one.lasted_s is None]) and time.monotonic() < end_s:
@@ -109,12 +113,15 @@ def dripped_heads(lab: Lab) -> str:
         "the target's bytes": (b"GET /v1/", b"a"),
         "the method's bytes": (b"G", b""),
     }
+    with _honest(target) as alone:
+        time.sleep(6 / HONEST_PER_S)
     with _honest(target) as seconds:
         drips = _drip(target.address, kinds, CONNECTIONS // len(kinds), deadline_s + 2 * GRACE_S)
         threads = _threads(target.gateway.pid)
     seen = _check_ended(lab, drips, deadline_s, 408)
     p95_s = statistics.quantiles(seconds, n=20)[-1]
-    lab.check(p95_s <= P95_S, f"health took {p95_s * 1000:.0f} ms at the 95th percentile")
+    bound_s = max(P95_S, SLOWER * statistics.median(alone))
+    lab.check(p95_s <= bound_s, f"health took {p95_s * 1000:.0f} ms at the 95th percentile")
     most = LIMITS["max_connections"] + SPARE_THREADS
     lab.check(threads <= most, f"{threads} threads")
     grown_mib = (target.gateway.rss_bytes() - before) / (1 << 20)
@@ -150,7 +157,7 @@ def _threads(pid: int) -> int:
 
 
 def dripped_bodies(lab: Lab) -> str:
-    """Bodies that come byte by byte, in sizes, extensions, chunks and trailers: 408 at the deadline, and no money moves."""
+    """Bodies that come byte by byte, in sizes, extensions, chunks, trailers: 408 at the deadline, no money moves."""
     target = _target(lab)
     key, raw = target.key, json.dumps(client.chat()).encode()
     in_chunks = post(key, CHUNKED)
@@ -175,7 +182,11 @@ def idle_connections(lab: Lab) -> str:
     """Connections that say nothing, at first or after an answer, are closed after idle_timeout_s."""
     target = _target(lab)
     kept = get("/healthz", None).replace(b"Connection: close\r\n", b"")
-    kinds = {"nothing": (b"", b""), "after an answer": (kept, b""), "after an error": (post(None, "Content-Length: 0"), b"")}
+    kinds = {
+        "nothing": (b"", b""),
+        "after an answer": (kept, b""),
+        "after an error": (post(None, "Content-Length: 0"), b""),
+    }
     drips = _drip(target.address, kinds, 20, LIMITS["idle_timeout_s"] + 2 * GRACE_S)
     seen = _check_ended(lab, drips, LIMITS["idle_timeout_s"], 200, 401)
     target.untouched()
@@ -183,7 +194,7 @@ def idle_connections(lab: Lab) -> str:
 
 
 def unread_answers(lab: Lab) -> str:
-    """Clients that never read an answer or a stream, or a byte now and then: left, paid for, and their upstream is too."""
+    """Clients that never read an answer or a stream, or a byte now and then: left, their upstream too, and paid."""
     target = _target(lab)
     left = threading.Event()
 
@@ -210,15 +221,17 @@ def unread_answers(lab: Lab) -> str:
             wires[name] = stack.enter_context(Wire(target.address, receive_bytes=4096))
             wires[name].send(post(key, sized(raw), body=raw))
         slow = wires["a byte now and then"].sock
-        began_s = time.monotonic()
-        while time.monotonic() < began_s + LIMITS["write_timeout_s"] + GRACE_S:
+        slow.setblocking(False)
+        began_s, is_over = time.monotonic(), False
+        while time.monotonic() < began_s + 2 * LIMITS["write_timeout_s"] + GRACE_S:
             select.select([], [], [], EVERY_S)
             with contextlib.suppress(OSError):
-                slow.recv(1, socket.MSG_DONTWAIT)
-            if began_s + EVERY_S < time.monotonic() and _in_flight(target) <= 1:
+                slow.recv(1)
+            is_over = all(target.gateway.rows(key) for key in keys.values()) and _in_flight(target) <= 1
+            if is_over:
                 break
         took_s = time.monotonic() - began_s
-        lab.check(_in_flight(target) <= 1, f"an unread answer is in flight after {took_s:.1f} s")
+        lab.check(is_over, f"an unread answer is in flight after {took_s:.1f} s")
         for name, key in keys.items():
             rows = target.gateway.rows(key)
             lab.check(len(rows) == 1, f"{name}: {len(rows)} rows after {took_s:.1f} s")

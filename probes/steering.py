@@ -1,7 +1,8 @@
-"""Requests that name an upstream of their own: the provider's key goes where the configuration says, and nowhere else."""
+"""Requests that name an upstream of their own: the provider's key goes where the configuration says, nowhere else."""
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 from probes import client
 from probes.framing import target_of_bytes
@@ -12,12 +13,37 @@ from probes.upstream import Upstream
 from probes.wire import CLOSE, bearer, head, post, sized
 
 STEERING_FIELDS = (
-    *("api_base", "base_url", "api_url", "endpoint", "azure_endpoint", "api_key", "custom_llm_provider", "extra_headers"),
-    *("proxy", "vertex_region", "api_version", "api_type", "organization", "default_headers", "default_query", "headers"),
+    *(
+        "api_base",
+        "base_url",
+        "api_url",
+        "endpoint",
+        "azure_endpoint",
+        "api_key",
+        "custom_llm_provider",
+        "extra_headers",
+    ),
+    *(
+        "proxy",
+        "vertex_region",
+        "api_version",
+        "api_type",
+        "organization",
+        "default_headers",
+        "default_query",
+        "headers",
+    ),
     *("extra_body", "extra_query", "http_client", "timeout", "max_retries", "num_retries", "fallbacks", "model_list"),
     *("deployment_id", "vertex_project", "vertex_location", "vertex_credentials", "mock_response", "user_config"),
     *("aws_bedrock_runtime_endpoint", "aws_sts_endpoint", "aws_region_name", "aws_access_key_id", "aws_role_name"),
-    *("azure_ad_token", "openai_api_base", "custom_host", "ssl_verify", "input_cost_per_token", "output_cost_per_token"),
+    *(
+        "azure_ad_token",
+        "openai_api_base",
+        "custom_host",
+        "ssl_verify",
+        "input_cost_per_token",
+        "output_cost_per_token",
+    ),
 )
 """Top-level names that client libraries and gateways obey, each of which once let a caller choose where a call goes, as
 whom, or what it costs. An upstream may be built on one of them."""
@@ -28,14 +54,17 @@ _OUR_HEADERS |= {"traceparent"}
 
 
 def steering_fields(lab: Lab) -> str:
-    """Forty fields, and headers and queries, that ever chose an upstream: the canary hears nothing, the fields are gone."""
+    """Forty fields, headers and queries that ever chose an upstream: the canary hears nothing, the fields are gone."""
     target, canary = target_of_bytes(lab), lab.upstream()
     url, host = canary.url, canary.url.split("/")[2]
-    fields = {name: url for name in STEERING_FIELDS}
+    fields: dict[str, Any] = dict.fromkeys(STEERING_FIELDS, url)
     fields |= {"extra_headers": {"Host": host}, "provider": {"url": url}, "vertex_region": f"{host}#"}
     for name in (*STEERING_FIELDS, "provider"):
         target.gateway.chat(target.key, **{name: fields[name]})
-    statuses = [target.gateway.chat(target.key, **fields).status, target.gateway.chat(target.key, stream=True, **fields).status]
+    statuses = [
+        target.gateway.chat(target.key, **fields).status,
+        target.gateway.chat(target.key, stream=True, **fields).status,
+    ]
     lines = dict(_headers(url, host))
     statuses += [target.gateway.ask(target.key, headers=lines).status]
     statuses += [target.gateway.ask(target.key, headers={name: value}).status for name, value in lines.items()]
@@ -49,7 +78,9 @@ def steering_fields(lab: Lab) -> str:
     _check_unheard(lab, canary)
     served = len(target.upstream.calls)
     target.untouched(calls=served)
-    return f"{len(fields)} fields, {len(lines)} headers, 4 queries: {served} calls, all to the upstream that is configured"
+    return (
+        f"{len(fields)} fields, {len(lines)} headers, 4 queries: {served} calls, all to the upstream that is configured"
+    )
 
 
 def _headers(url: str, host: str) -> Iterator[tuple[str, str]]:
@@ -86,7 +117,18 @@ def steering_names(lab: Lab) -> str:
     target, canary = target_of_bytes(lab), lab.upstream()
     url, host = canary.url, canary.url.split("/")[2]
     models = (
-        *(url, f"openai/{url}", f"m@{host}", f"m#{host}", f"m?api_base={url}", "m/../../admin", "../m", "/m", "m/", "m\n"),
+        *(
+            url,
+            f"openai/{url}",
+            f"m@{host}",
+            f"m#{host}",
+            f"m?api_base={url}",
+            "m/../../admin",
+            "../m",
+            "/m",
+            "m/",
+            "m\n",
+        ),
         *(f"custom/{host}/m", "m;api_base=x", "%6d", "m%00", "file:///etc/passwd", "p0/m", "d0/probed", "M"),
     )
     for model in models:
@@ -128,7 +170,9 @@ def _documents(url: str) -> Iterator[object]:
         yield client.chat() | {"messages": [{"role": "user", "content": [part]}]}
     deep = {"api_base": url, "base_url": url, "headers": {"Host": url}, "extra_body": {"api_base": url}}
     yield client.chat(metadata=deep)
-    yield client.chat(tools=[{"type": "function", "function": {"name": "f", "parameters": {"properties": deep}} | deep}])
+    yield client.chat(
+        tools=[{"type": "function", "function": {"name": "f", "parameters": {"properties": deep}} | deep}]
+    )
     yield client.chat(tools=[{"type": "mcp", "server_url": url, "server_label": "x"}])
     yield client.chat(response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": {"$ref": url}}})
     yield client.chat() | {"messages": [{"role": "user", "content": "ping", **deep}]}

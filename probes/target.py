@@ -77,7 +77,7 @@ class Target:
         return shares([status for said in heard.values() for status in said.statuses])
 
     def served(self, requests: Mapping[str, bytes]) -> None:
-        """Each is an honest one, the last on its connection: answered 200 once. Without them a refusal proves nothing."""
+        """Each is honest, and the last on its connection: answered 200, once. Without them a refusal proves nothing."""
         for name, said in self.hear(requests).items():
             self.check(said.statuses == (200,), f"{name}: answered {list(said.statuses)}, though it is in order")
 

@@ -14,6 +14,9 @@ from probes.client import CHAT, Answer
 PATIENCE_S = 3.0
 """A connection that should have been closed is waited for so long."""
 
+_CONNECT_S = 10.0
+"""For what cannot fail but by a machine that is busy."""
+
 JUNK = 0
 """The status of bytes that are no answer."""
 
@@ -98,7 +101,7 @@ class Wire:
         self.sock = socket.socket()
         if receive_bytes is not None:
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
-        self.sock.settimeout(PATIENCE_S)
+        self.sock.settimeout(_CONNECT_S)
         self.sock.connect(address)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._began_s = time.monotonic()

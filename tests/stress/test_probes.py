@@ -33,6 +33,7 @@ class ProbesTest(unittest.TestCase):
             (slow, "CONNECTIONS", 40),
             (slow, "GRACE_S", 1.0),
             (overload, "GRACE_S", 1.0),
+            (overload, "ANSWER_S", 1.5),
             (streams, "STREAM_FLOODS", {name: streams.STREAM_FLOODS[name] for name in FLOODS}),
         ):
             patch = mock.patch.object(owner, name, value)
@@ -43,7 +44,7 @@ class ProbesTest(unittest.TestCase):
 
     def verdict(self, name: str, patches: Sequence[Any] = ()) -> Verdict:
         """What the probe says of a gateway with these patches, or with those that are meant for it."""
-        served_by = program(faults.PROGRAMS[name]) if name in faults.PROGRAMS else PROGRAM
+        served_by = program(*faults.PROGRAMS[name].split(",")) if name in faults.PROGRAMS else PROGRAM
         with ExitStack() as stack:
             for patch in patches or faults.FAULTS.get(name, ()):
                 stack.enter_context(patch)

@@ -22,9 +22,11 @@ from gateway import api, app, chat, cli, commands, relay, verdict
 from gateway import gateway as story
 from gateway.cli import serve_main
 from gateway.config import Config
+from gateway.headers import fact_headers
 from gateway.keys import Key, KeyRing
 from gateway.ledger import Ledger, OnCrash
 from gateway.oplog import OpLog
+from gateway.serve import load_config
 from llmkit import client, openai, transport
 from llmkit.client import OpenAICompatClient
 from llmkit.http1 import ResponseHead
@@ -91,7 +93,7 @@ def _rounded(raw: bytes) -> Any:
 
 _start = Exchange.start
 _heads: list[ResponseHead] = []
-_facts = api.fact_headers
+_facts = fact_headers
 
 
 def _looks_where_it_is_sent(self: Exchange, request: Any) -> Exchange:
@@ -139,17 +141,18 @@ def _in_words(self: OpLog, event: str, **facts: object) -> None:
 
 # --- limits -----------------------------------------------------------------------------------------------------
 
-_load_config = cli.load_config
+_load_config = load_config
+_limits: dict[str, Any] = {}
+
+
+def _with_limits(*arguments: Any) -> Config:
+    config = _load_config(*arguments)
+    return dataclasses.replace(config, server=dataclasses.replace(config.server, **_limits))
 
 
 def _with(**limits: float) -> list[Any]:
     """Serves with these limits, whatever the file says."""
-
-    def load(*arguments: Any) -> Config:
-        config = _load_config(*arguments)
-        return dataclasses.replace(config, server=dataclasses.replace(config.server, **limits))
-
-    return [mock.patch.object(cli, "load_config", load)]
+    return [mock.patch.dict(_limits, limits), mock.patch.object(cli, "load_config", _with_limits)]
 
 
 # --- signals ----------------------------------------------------------------------------------------------------

@@ -1,10 +1,12 @@
-"""Fronts with the mistakes that real ones shipped, before a gateway in the same process, which they ask as a client would.
+"""Fronts with the mistakes that real ones shipped, before a gateway in the same process, whose clients they are.
 
 Each is `http.server` as it comes, made to serve: heads read by its own parser, the first length wins, chunks are read
 leniently, an end of file ends the headers, `100 Continue` goes out before anybody has looked.
 """
 
+import contextlib
 import http.client
+import io
 import json
 import os
 import posixpath
@@ -81,7 +83,7 @@ class SloppyFront(BaseHTTPRequestHandler):
             data = answer.read()
         finally:
             connection.close()
-        self.send_response(answer.status)
+        self.send_response_only(answer.status)
         for name, value in [*answer.getheaders(), *self.more_fields(body).items()]:
             if name.lower() not in _HOP_BY_HOP:
                 self.send_header(name, value)
@@ -109,10 +111,8 @@ class ObligingFront(SloppyFront):
         if self.target() != self.path and self.target() == "/control" and "Authorization" in fields:
             fields["Authorization"] = f"Bearer {self.secret}"
         named = parse_qs(urlsplit(self.path).query).get("api_key", [])
-        try:
+        with contextlib.suppress(ValueError, KeyError, TypeError):
             named += [json.loads(body)["api_key"]]
-        except (ValueError, KeyError, TypeError):
-            pass
         return fields | ({"Authorization": f"Bearer {named[-1]}"} if named else {})
 
     def more_fields(self, body: bytes) -> dict[str, str]:
@@ -125,7 +125,7 @@ class ObligingFront(SloppyFront):
     def answers(self) -> bool:
         if not self.path.startswith("/admin") or not self.headers.get("Authorization", "").startswith("Bearer sk-"):
             return False
-        self.send_response(200)
+        self.send_response_only(200)
         self.send_header("Content-Length", "2")
         self.end_headers()
         self.wfile.write(b"{}")
@@ -141,7 +141,7 @@ FRONTS: dict[str, type[SloppyFront]] = {
 
 def stand_before(front: type[SloppyFront], serve: Callable[[], int]) -> int:
     """Serve with this front; it is announced in the place of the gateway. Returns the exit status."""
-    printed, sys.stdout = sys.stdout, open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the process ends
+    printed, sys.stdout = sys.stdout, io.StringIO()
 
     def announce() -> None:
         while (control := read_control(_DATA_DIR)) is None or control.pid != os.getpid():
