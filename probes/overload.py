@@ -33,6 +33,7 @@ AT_ONCE_S = QUEUE_WAIT_S / 2
 """A full queue answers within 0.2 s, and this machine may be busy."""
 
 GRACE_S = 2.0
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
 HEARD_S = 3.0
 ANSWER_S = 8.0
 """Whoever is not answered after so long is taken for forgotten."""
@@ -383,7 +384,7 @@ def second_signal(lab: Lab) -> str:
     seen = []
     upstream = lab.upstream(_gated(threading.Event()))
     gateway = lab.outside(upstream, more=lab.server(announce_s=10, drain_s=20))
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in SIGNALS:
         key = gateway.key()
         calls = len(upstream.calls)
         leaver = client.send_and_leave(gateway.address, client.chat(stream=True), key=key)

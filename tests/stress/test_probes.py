@@ -1,5 +1,6 @@
 """Every probe says FOUND of a gateway that has the fault it looks for: one that cannot proves nothing."""
 
+import signal
 import unittest
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -28,12 +29,13 @@ class ProbesTest(unittest.TestCase):
             (retries, "STORM", 48),
             (retries, "ODD_WAITS", ("99999999",)),
             (crashes, "SETTLE_DELAYS_S", ()),
-            (wire, "PATIENCE_S", 0.4),
+            (wire, "PATIENCE_S", 0.25),
             (sizes, "FLOOD_BYTES", 1 << 20),
             (slow, "CONNECTIONS", 40),
             (slow, "GRACE_S", 1.0),
             (overload, "GRACE_S", 1.0),
-            (overload, "ANSWER_S", 1.5),
+            (overload, "ANSWER_S", 0.7),
+            (overload, "SIGNALS", (signal.SIGTERM,)),
             (streams, "STREAM_FLOODS", {name: streams.STREAM_FLOODS[name] for name in FLOODS}),
         ):
             patch = mock.patch.object(owner, name, value)
