@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway import app
-from gateway.api import HEALTH_PATHS, Api, Health
+from gateway.api import EXEMPT_PATHS, Api, Health
 from gateway.clock import RealClock
 from gateway.config import load
 from gateway.data_dir import DataDir
@@ -183,7 +183,7 @@ class Inside(Running):
         loaded = load(QUICK + text, {"PROBED_KEY": PROVIDER_KEY})
         self._data_dir = DataDir.own(Path(self._folder.name))
         self.books = app.open_books(self._data_dir, loaded, clock=self.clock, on_error=self._report)
-        self._built = {name: app.build_provider(provider, self.clock) for name, provider in loaded.providers.items()}
+        self._built = app.build_providers(loaded, self.clock, app.answer_room(loaded))
         self.gateway = app.build_gateway(
             loaded,
             self.books,
@@ -198,6 +198,7 @@ class Inside(Running):
             control_secret="c" * 64,
             effects=BlockingEffects(),
             health=lambda: Health(True, (), {}),
+            metrics=lambda: b"",
             clock=self.clock,
         )
         self._server = FrontServer(
@@ -205,7 +206,7 @@ class Inside(Running):
             api,
             FrontLimits(),
             self.clock,
-            exempt=HEALTH_PATHS.__contains__,
+            exempt=EXEMPT_PATHS.__contains__,
             on_error=self._report,
             stamp=lambda: [("x-request-id", self.gateway.new_facts().request_id)],
         )

@@ -3,6 +3,7 @@
     POST /v1/chat/completions      a virtual key, as for everything below /v1, known or not
     GET  /v1/models, /v1/models/*
     GET  /healthz, /readyz         nobody; aliases /health/liveliness, /health/liveness, /health/readiness
+    GET  /metrics                  nobody; it says nothing of any one tenant
     POST /control                  the command line, with the secret of the control file
 
 Decides nothing about money, limits or models. `python -m gateway.api` serves.
@@ -16,24 +17,27 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 from urllib.parse import unquote
 
+from gateway.answers import NO_STORE
 from gateway.clock import Clock
 from gateway.commands import CommandError, Commands
-from gateway.context import Facts, Principal
+from gateway.context import Facts, Principal, RequestContext
 from gateway.errors import (
     DrainingError,
     GatewayError,
     InvalidRequest,
     MethodNotAllowed,
     ModelNotFound,
+    Overloaded,
     UnknownUrl,
     forget,
 )
+from gateway.exchange import Exchange
+from gateway.exposition import CONTENT_TYPE
 from gateway.gateway import Gateway
 from gateway.headers import Headers, bearer, fact_headers, key_of, options_of, request_id
 from gateway.http_head import HttpRefusal, NoBody, RequestHead
 from gateway.redaction import without_secrets
 from gateway.rows import Exit
-from gateway.server import Exchange
 from llmkit.openai import error_payload
 from llmkit.sse import comment, frame
 from llmkit.types import Cancel, Pulse
@@ -46,13 +50,17 @@ HEALTH_PATHS = {
     "/readyz": "ready",
     "/health/readiness": "ready",
 }
+METRICS_PATH = "/metrics"
+EXEMPT_PATHS = frozenset({*HEALTH_PATHS, METRICS_PATH, "/control"})
+"""Answered however much is in flight: what tells of it, and the operator who would change it."""
+
 SILENCE_S = 15.0
 """A stream that has begun is never silent for longer: proxies between cut idle connections, many at 60 s."""
 
 LONG_WAIT_S = 120
 """Client libraries sleep through any Retry-After; beyond this they are told not to retry."""
 
-_JSON = ("content-type", "application/json")
+_JSON = (("content-type", "application/json"), NO_STORE)
 _STREAM = (
     ("content-type", "text/event-stream; charset=utf-8"),
     ("cache-control", "no-cache"),
@@ -97,15 +105,22 @@ class Api:
         commands: Commands,
         control_secret: str,
         health: Callable[[], Health],
+        metrics: Callable[[], bytes],
         clock: Clock,
         effects: Effects,
+        on_refused: Callable[[str], None] = lambda code: None,
     ) -> None:
+        """metrics     the page, in Prometheus' text format
+        on_refused  is told the code of each refusal that no row tells of
+        """
         self.gateway = gateway
         self._commands = commands
         self._control_secret = control_secret
         self._health = health
+        self._metrics = metrics
         self._clock = clock
         self._effects = effects
+        self._on_refused = on_refused
 
     def __call__(self, exchange: Exchange) -> None:
         """Answer one request."""
@@ -121,6 +136,9 @@ class Api:
         if path in HEALTH_PATHS:
             _allow(head, "GET", "HEAD")
             return self._answer_health(exchange, HEALTH_PATHS[path], facts)
+        if path == METRICS_PATH:
+            _allow(head, "GET", "HEAD")
+            return exchange.respond(200, [("content-type", CONTENT_TYPE), request_id(facts)], self._metrics())
         if path == "/control" and self._is_operator(head):
             return self._control(exchange, facts)
         if exchange.draining:
@@ -143,6 +161,7 @@ class Api:
         _allow(head, *methods)
         if path == _CHAT:
             return self._chat(exchange, gateway, facts, principal)
+        _enter(exchange, principal)
         visible = gateway.visible_models(principal)
         if path == _MODELS:
             models = {"object": "list", "data": [_model(name) for name in visible]}
@@ -153,7 +172,9 @@ class Api:
         return _respond_json(exchange, 200, _model(name), facts)
 
     def _refuse(self, exchange: Exchange, facts: Facts, error: GatewayError) -> None:
-        facts.exit = facts.exit or Exit.REJECTED
+        if facts.exit is None:
+            facts.exit = Exit.REJECTED
+            self._on_refused(error.code)
         headers = [*_error_headers(error), *fact_headers(facts, self._clock.now_s())]
         exchange.respond(error.status, headers, _error_body(error))
 
@@ -162,12 +183,22 @@ class Api:
     def _chat(self, exchange: Exchange, gateway: Gateway, facts: Facts, principal: Principal) -> None:
         caller = _HttpCaller(exchange, facts, self._clock, self._effects)
         try:
-            options, raw = options_of(exchange.head), _body_of(exchange)
+            options = options_of(exchange.head)
+            _enter(exchange, principal)
+            raw = _body_of(exchange)
         except GatewayError as error:
             self._effects.run(gateway.refuse(principal, caller, facts, error))
             raise
         trace_parent = parse_traceparent(exchange.head.get("traceparent"))
         context = gateway.context(principal, raw, caller, options=options, facts=facts, trace_parent=trace_parent)
+        try:
+            self._answer_chat(exchange, gateway, context, caller)
+        finally:
+            context.let_go()
+
+    def _answer_chat(
+        self, exchange: Exchange, gateway: Gateway, context: RequestContext, caller: "_HttpCaller"
+    ) -> None:
         try:
             answer = self._effects.run(gateway.serve(context))
         except GatewayError as error:
@@ -180,7 +211,7 @@ class Api:
         if answer.cut:
             exchange.abort()
         elif answer.body is not None:
-            exchange.respond(200, [_JSON, *fact_headers(facts, self._clock.now_s())], answer.body)
+            exchange.respond(200, [*_JSON, *fact_headers(context.facts, self._clock.now_s())], answer.body)
 
     # --- operators ----------------------------------------------------------------------------------------------
 
@@ -258,8 +289,17 @@ class _HttpCaller:
         self.due_s = self._clock.now_s() + SILENCE_S
 
 
+def _enter(exchange: Exchange, principal: Principal) -> None:
+    """Wait for a place among the requests that are worked on. Raises Overloaded, ClientGone, Draining."""
+    if not exchange.enter(principal.tenant):
+        raise Overloaded
+
+
 def _body_of(exchange: Exchange) -> bytes:
-    """The body of a request that must have one. Raises InvalidRequest as HTTP refuses it, ClientGone, Draining."""
+    """The body of a request that must have one.
+
+    Raises InvalidRequest as HTTP refuses it, Overloaded, ClientGone, Draining.
+    """
     if isinstance(exchange.head.body, NoBody):
         raise InvalidRequest(
             "The body needs a Content-Length, or chunks.", param="body", status=411, code="length_required"
@@ -267,11 +307,13 @@ def _body_of(exchange: Exchange) -> bytes:
     try:
         return exchange.read_body()
     except HttpRefusal as refusal:
+        if refusal.code == Overloaded.code:
+            raise Overloaded(refusal.message) from refusal
         raise InvalidRequest(refusal.message, status=refusal.status, code=refusal.code) from refusal
 
 
 def _error_headers(error: GatewayError) -> Headers:
-    headers = [_JSON]
+    headers = [*_JSON]
     if error.status == 401:
         headers.append(("www-authenticate", "Bearer"))
     if isinstance(error, MethodNotAllowed):
@@ -309,7 +351,7 @@ def _allow(head: RequestHead, *methods: str) -> None:
 
 
 def _respond_json(exchange: Exchange, status: int, value: Any, facts: Facts) -> None:
-    exchange.respond(status, [_JSON, request_id(facts)], json.dumps(value, separators=(",", ":")).encode())
+    exchange.respond(status, [*_JSON, request_id(facts)], json.dumps(value, separators=(",", ":")).encode())
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from gateway.gateway import Gateway
 from gateway.health import DeploymentHealth, Fleet
 from gateway.keys import KeyRing
 from gateway.ledger import Ledger, LevelLimit, OnCrash, Policy, Scope
+from gateway.metrics import Metrics
 from gateway.oplog import OpLog
 from gateway.providers import LiveProvider, Provider
 from gateway.router import Catalog
@@ -36,6 +37,7 @@ from gateway.sqlite_store import SqliteStore
 from gateway.store import Durability
 from gateway.types import Window
 from llmkit.client import OpenAICompatClient
+from llmkit.room import STEP_BYTES, Room
 from llmkit.transport import Timeouts
 from tracekit.trace import Tracer
 
@@ -136,8 +138,8 @@ def apply_budgets(config: Config, books: Books) -> None:
     drive(books.ledger.set_levels(limits))
 
 
-def build_provider(config: ProviderConfig, clock: Clock) -> Provider:
-    """The provider that a configuration describes."""
+def build_provider(config: ProviderConfig, clock: Clock, room: Room) -> Provider:
+    """The provider that a configuration describes. `room` is what its answers may hold of memory."""
     if config.dialect == "fake" or config.base_url is None:
         return FakeProvider(config.script, repeat=config.repeat, name=config.name, remembers=0)
     timeouts = Timeouts(
@@ -153,8 +155,25 @@ def build_provider(config: ProviderConfig, clock: Clock) -> Provider:
         wall_s=lambda: clock.wall_ms() / 1000,
         max_event_bytes=config.max_event_bytes,
         max_answer_bytes=config.max_answer_bytes,
+        room=room,
     )
     return LiveProvider(config, client)
+
+
+def answer_room(config: Config) -> Room:
+    """The memory that answers may hold together: what is configured, and never less than the largest answer takes."""
+    largest = max((provider.max_answer_bytes for provider in config.providers.values()), default=0)
+    return Room(max(config.server.answer_memory_bytes, largest + STEP_BYTES))
+
+
+def build_providers(config: Config, clock: Clock, room: Room) -> dict[str, Provider]:
+    """All of them, by name. Where there are several, none can take more than half of the room, or one whole answer."""
+    live = sum(provider.base_url is not None for provider in config.providers.values())
+    size = config.server.answer_memory_bytes // (1 if live == 1 else 2)
+    return {
+        name: build_provider(provider, clock, Room(max(size, provider.max_answer_bytes + STEP_BYTES), within=room))
+        for name, provider in config.providers.items()
+    }
 
 
 def build_fleet(config: Config) -> Fleet:
@@ -174,19 +193,24 @@ def build_gateway(
     clock: Clock | None = None,
     tracer: Tracer | None = None,
     providers: Mapping[str, Provider] | None = None,
+    room: Room | None = None,
     draw: Callable[[], float] = random.random,
     on_error: Callable[[BaseException], None] = lambda error: None,
     on_alarm: Callable[[str, str, int | None], None] = lambda deployment, why, status: None,
     on_state: Callable[[str, str], None] = lambda deployment, state: None,
+    metrics: Metrics | None = None,
 ) -> Gateway:
     """A gateway over open books. `providers` replaces those of the configuration by name, for tests.
 
+    room      what all answers may hold of memory together; shared with the gateway that this one succeeds
     draw      gives numbers from [0, 1), for jitter and weights
     on_alarm  is told of a deployment that an operator must look at, why, and the upstream's status
     on_state  is told of a deployment whose state has changed, and the state
+    metrics   counts requests and calls
     """
-    clock = clock or RealClock()
-    built = {name: build_provider(provider, clock) for name, provider in config.providers.items()}
+    clock, metrics = clock or RealClock(), metrics or Metrics()
+    room = room or answer_room(config)
+    built = build_providers(config, clock, room)
     live = [provider for provider in built.values() if isinstance(provider, LiveProvider)]
 
     def release() -> None:
@@ -197,9 +221,18 @@ def build_gateway(
     upstreams = Upstreams(built | dict(providers or {}), config.providers, clock)
     return Gateway(
         admission=Admission(books.keys, books.ledger, Catalog(config, draw), config.tenants, clock),
-        caching=Caching(books.cache if config.cache.exact_ttl_s else None),
+        caching=Caching(books.cache if config.cache.exact_ttl_s else None, room),
         ledger=books.ledger,
-        dispatcher=Dispatcher(upstreams, fleet, config.retry, clock, draw=draw, on_alarm=on_alarm, on_state=on_state),
+        dispatcher=Dispatcher(
+            upstreams,
+            fleet,
+            config.retry,
+            clock,
+            draw=draw,
+            on_alarm=on_alarm,
+            on_state=on_state,
+            on_call=metrics.note_call,
+        ),
         fleet=fleet,
         tracer=tracer or Tracer(),
         clock=clock,
@@ -207,6 +240,7 @@ def build_gateway(
         head_hold_s=config.server.head_hold_s,
         new_request_id=request_ids(clock, os.urandom),
         on_error=on_error,
+        on_ended=metrics.note_request,
         release=release,
     )
 

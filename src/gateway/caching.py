@@ -2,6 +2,8 @@
 
 Decides what of a request and of its route makes it the same as another. Does not know where answers lie or for how
 long. `no-cache` asks for a fresh answer, which replaces the old one; `no-store` keeps the answer out of the cache.
+What is given again, and what is collected of a stream, counts in the room that all answers share: without room the one
+is refused, the other is not kept.
 """
 
 from collections.abc import Mapping
@@ -12,6 +14,7 @@ from gateway.cache_entry import Entry
 from gateway.cache_key import cache_key, may_be_stored
 from gateway.chat import ChatRequest
 from gateway.context import RequestContext
+from gateway.errors import Overloaded
 from gateway.exact_cache import ExactCache, Hit
 from gateway.router import RoutePlan
 from gateway.validators import refusal
@@ -19,6 +22,7 @@ from llmkit.openai import Completion, decode_object, usage_of
 from llmkit.openai_collect import Assembler
 from llmkit.openai_replay import replay
 from llmkit.openai_stream import ChunkShaper
+from llmkit.room import Claim, Room
 from llmkit.sse import DONE, frame
 from llmkit.types import Usage
 
@@ -37,13 +41,17 @@ class Recall:
 
 
 class Caching:
-    """Immutable. `cache` is None where the exact cache is turned off."""
+    """Immutable but for the room. `cache` is None where the exact cache is turned off."""
 
-    def __init__(self, cache: ExactCache | None) -> None:
+    def __init__(self, cache: ExactCache | None, room: Room) -> None:
         self._cache = cache
+        self._room = room
 
     async def recall(self, context: RequestContext, request: ChatRequest, plan: RoutePlan) -> Recall:
-        """Look the request up, if it may be answered from the cache, and note in the facts how that went."""
+        """Look the request up, if it may be answered from the cache, and note in the facts how that went.
+
+        Raises Overloaded if there is an answer and no room for it.
+        """
         options, tenant, facts = request.options, context.principal.tenant, context.facts
         cache = self._cache
         if cache is None or not may_be_stored(
@@ -52,14 +60,18 @@ class Caching:
             return Recall()
         epoch = cache.epoch(tenant)
         digest = _digest(context, request, plan, epoch)
+        claim = Claim(self._room)
+        context.at_end.append(claim.close)
         if not options.no_cache:
             facts.cache = "miss"
             hit = await cache.lookup(digest, tenant)
             if hit is not None:
+                if not claim.covers(len(hit.body)):
+                    raise Overloaded("The answers in flight take too much memory.")
                 facts.cache, facts.age_s = "hit", hit.age_s
                 facts.served_by(hit.deployment, hit.provider, hit.tier)
                 return Recall(hit)
-        return Recall(keeper=None if options.no_store else _Keeper(cache, context, request, digest, epoch))
+        return Recall(keeper=None if options.no_store else _Keeper(cache, context, request, digest, epoch, claim))
 
 
 def replayed(hit: Hit, *, wants_usage: bool) -> bytes:
@@ -93,7 +105,11 @@ class _Keeper:
     request: ChatRequest
     digest: bytes
     epoch: int
-    _assembler: Assembler = field(default_factory=lambda: Assembler(LARGEST_STREAM_BYTES))
+    claim: Claim
+    _assembler: Assembler = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._assembler = Assembler(LARGEST_STREAM_BYTES, self.claim.covers)
 
     def keep_whole(self, raw: bytes, completion: Completion) -> None:
         if completion.finished and completion.finish_reasons == _KEPT:

@@ -66,12 +66,7 @@ __all__ = [
     "load_file",
 ]
 
-NOT_YET_IN_EFFECT = (
-    "server.max_per_tenant",
-    "server.queue",
-    "server.queue_wait_s",
-    "router",
-)
+NOT_YET_IN_EFFECT = ("router",)
 """Sections, and keys of sections, that are checked and then wait for the part of the gateway that acts on them."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

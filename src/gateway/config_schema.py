@@ -42,7 +42,11 @@ PublicName = Annotated[str, public_name]
 
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
-    """[server]: bounds of what is taken in, and for how long."""
+    """[server]: bounds of what is taken in, and for how long.
+
+    request_memory_bytes, answer_memory_bytes  what bodies, and answers, may hold of memory altogether, beside the first
+                         64 KiB of each; one of the largest size always has room
+    """
 
     max_body_bytes: Positive = 20_000_000
     max_connections: Positive = 2048
@@ -50,6 +54,8 @@ class ServerConfig:
     max_per_tenant: Positive = 512
     queue: Count = 256
     queue_wait_s: Wait = 1.0
+    request_memory_bytes: Positive = 268_435_456
+    answer_memory_bytes: Positive = 268_435_456
     header_timeout_s: Duration = 10.0
     body_timeout_s: Duration = 30.0
     write_timeout_s: Duration = 30.0

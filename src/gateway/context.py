@@ -147,6 +147,7 @@ class RequestContext:
     raw          the body as it came, JSON bytes
     started_s    monotonic seconds; started_ms  UTC milliseconds, which also dates the price
     deadline_s   monotonic instant after which the client no longer wants an answer; None for never
+    at_end       what providers want to be called when nothing of their answers is held any more
     """
 
     principal: Principal
@@ -161,6 +162,12 @@ class RequestContext:
     ttft_ms: int | None = None
     streams: bool = False
     tags: tuple[str, ...] = ()
+    at_end: list[Callable[[], None]] = field(default_factory=list)
+
+    def let_go(self) -> None:
+        """Say that nothing is held any more of what upstreams have answered so far. May be said again."""
+        for let_go in self.at_end:
+            let_go()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ What a failure means stands in one table (`verdict`), what is left of a hold in 
 order of things. If money for the next call is refused, the last outcome stands. Knows no HTTP and no SQL.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
@@ -23,7 +23,10 @@ from gateway.errors import (
     AllProvidersFailed,
     BudgetExceeded,
     BudgetReserved,
+    ClientGone,
+    Draining,
     GatewayError,
+    InternalError,
     QuotaExhausted,
     RateLimited,
     UpstreamTimeout,
@@ -133,6 +136,7 @@ class Dispatcher:
     draw      gives numbers from [0, 1), for the jitter
     on_alarm  is told the name of a deployment that an operator must look at, why, and the upstream's status
     on_state  is told the name of a deployment and its state, when that has changed
+    on_call   is told the name of the deployment of each call that was made, and how the call ended, in one word
     """
 
     def __init__(
@@ -145,6 +149,7 @@ class Dispatcher:
         draw: Callable[[], float],
         on_alarm: Callable[[str, str, int | None], None] = lambda deployment, why, status: None,
         on_state: Callable[[str, str], None] = lambda deployment, state: None,
+        on_call: Callable[[str, str], None] = lambda deployment, outcome: None,
     ) -> None:
         self._upstreams = upstreams
         self._fleet = fleet
@@ -153,6 +158,7 @@ class Dispatcher:
         self._draw = draw
         self._on_alarm = on_alarm
         self._on_state = on_state
+        self._on_call = on_call
 
     async def serve(
         self,
@@ -234,7 +240,7 @@ class Dispatcher:
         answer_permit = entry.permit.release
         try:
             await walk.settlement.cover(purpose, turn.bound_nanousd, evidence, attempt.price, former=walk.outcome)
-            answer, broke = await self._relay(walk, turn, evidence, entry.credential)
+            answer, broke = await self._told(turn.name, self._relay(walk, turn, evidence, entry.credential))
             answer_permit = entry.permit.success if broke is None else entry.permit.failure
             return answer
         except AnswerRefused:
@@ -246,6 +252,16 @@ class Dispatcher:
         finally:
             answer_permit(self._clock.now_s())
             self._tell_news(turn.name)
+
+    async def _told(self, deployment: str, call: Awaitable[tuple[Answer, str | None]]) -> tuple[Answer, str | None]:
+        """What `call` comes to; how it ended is told."""
+        try:
+            answer, broke = await call
+        except BaseException as error:
+            self._on_call(deployment, _outcome_of(error))
+            raise
+        self._on_call(deployment, broke or "ok")
+        return answer, broke
 
     async def _relay(self, walk: _Walk, turn: _Turn, evidence: Evidence, credential: int) -> tuple[Answer, str | None]:
         """Make the call and give the client its answer; and how the upstream broke, if content had gone out by then."""
@@ -376,3 +392,18 @@ def _exit_of(walk: _Walk, turn: _Turn) -> Exit:
     if turn.name != walk.plan.stages[0][0].name:
         return Exit.FAILED_OVER
     return Exit.RETRIED if walk.context.facts.attempts else Exit.ROUTED
+
+
+def _outcome_of(error: BaseException) -> str:
+    """How a call ended that brought the client no answer, or not the whole of it, in one word."""
+    match error:
+        case AnswerRefused():
+            return error.reason
+        case AttemptFailed():
+            return error.verdict.outcome
+        case ClientGone():
+            return "client_gone"
+        case Draining():
+            return "draining"
+        case _:
+            return InternalError.code

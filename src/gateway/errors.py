@@ -15,6 +15,7 @@
     ├── UpstreamError               502  the last upstream's answer was unusable
     ├── AllProvidersFailed          503
     ├── DrainingError               503
+    ├── Overloaded                  503  no place among the requests that are worked on, or no memory for one more
     ├── StoreUnavailable            503  the ledger cannot commit, so nothing is sent
     └── UpstreamTimeout             504
     ClientGone                      the client left; nobody is there to be told
@@ -145,6 +146,13 @@ class DrainingError(GatewayError):
 
     def __init__(self) -> None:
         super().__init__("The gateway is shutting down.", retry_after_s=1)
+
+
+class Overloaded(GatewayError):
+    status, code = 503, "overloaded"
+
+    def __init__(self, message: str = "Too many requests are in flight.") -> None:
+        super().__init__(message, retry_after_s=1)
 
 
 class StoreUnavailable(GatewayError):

@@ -27,7 +27,7 @@ from gateway.errors import (
 from gateway.exact_cache import Hit
 from gateway.health import Fleet
 from gateway.ledger import Ledger
-from gateway.rows import Exit
+from gateway.rows import Exit, RequestRow
 from gateway.settlement import Ending, Settlement
 from tracekit.trace import Span, SpanContext, Tracer
 
@@ -41,6 +41,7 @@ class Gateway:
     head_hold_s     how long a stream's head may wait for the first content
     new_request_id  gives ids that sort by time
     on_error        is told of every exception that is not an outcome of a request
+    on_ended        is told of each request that has ended: its row, its context, and the monotonic instant
     release         lets go of idle upstream connections once another gateway has taken over
     """
 
@@ -58,6 +59,7 @@ class Gateway:
         head_hold_s: float,
         new_request_id: Callable[[], str],
         on_error: Callable[[BaseException], None] = lambda error: None,
+        on_ended: Callable[[RequestRow, RequestContext, float], None] = lambda row, context, ended_s: None,
         release: Callable[[], None] = lambda: None,
     ) -> None:
         self._admission = admission
@@ -71,6 +73,7 @@ class Gateway:
         self._head_hold_s = head_hold_s
         self._new_request_id = new_request_id
         self._on_error = on_error
+        self._on_ended = on_ended
         self._release = release
 
     # --- for the front --------------------------------------------------------------------------------------------
@@ -131,9 +134,9 @@ class Gateway:
         """Serve one chat request from body to row.
 
         Returns how it was answered. Raises GatewayError for the client, ClientGone if nobody is there; whatever is
-        raised, the money is resolved and the row is written.
+        raised, the money is resolved and the row is written. Once the client has it, let the context go.
         """
-        settlement = Settlement(self._ledger, self._clock, context, self._fleet.flag)
+        settlement = self._settlement(context)
         with self._tracer.start("request", parent=context.trace_parent) as span:
             try:
                 return await self._serve(context, settlement, span)
@@ -149,7 +152,10 @@ class Gateway:
     async def refuse(self, principal: Principal, caller: Caller, facts: Facts, error: GatewayError) -> None:
         """Write the row of a request whose body never came to be served; it moves no money."""
         context = self.context(principal, b"", caller, facts=facts)
-        await Settlement(self._ledger, self._clock, context).close(_ending(error, facts))
+        await self._settlement(context).close(_ending(error, facts))
+
+    def _settlement(self, context: RequestContext) -> Settlement:
+        return Settlement(self._ledger, self._clock, context, self._fleet.flag, self._on_ended)
 
     # --- for users of the library ---------------------------------------------------------------------------------
 
@@ -160,7 +166,9 @@ class Gateway:
         Raises GatewayError.
         """
         principal, facts, raw = self.authenticate(raw_key), self.new_facts(), _encoded(body, stream=False)
-        answer = self._engine.run(lambda caller: self.serve(self.context(principal, raw, caller, facts=facts)))
+        answer = self._engine.run(
+            lambda caller: self._serve_and_let_go(self.context(principal, raw, caller, facts=facts))
+        )
         response = json.loads(answer.body or b"null")
         return {
             "text": response["choices"][0]["message"].get("content"),
@@ -182,7 +190,14 @@ class Gateway:
         event, InvalidApiKey at once.
         """
         principal, raw = self.authenticate(raw_key), _encoded(body, stream=True)
-        return self._engine.iterate(lambda caller: self.serve(self.context(principal, raw, caller)))
+        return self._engine.iterate(lambda caller: self._serve_and_let_go(self.context(principal, raw, caller)))
+
+    async def _serve_and_let_go(self, context: RequestContext) -> Answer:
+        """Serve somebody in whose hands the answer is as soon as there is one."""
+        try:
+            return await self.serve(context)
+        finally:
+            context.let_go()
 
     # --- the story ------------------------------------------------------------------------------------------------
 
@@ -191,12 +206,12 @@ class Gateway:
         context.streams, context.tags = request.stream, request.options.tags
         admitted = self._admission.admit(context.principal, request, context.facts)
         span.set("route", admitted.plan.reason)
-        recall = await self._caching.recall(context, request, admitted.plan)
-        if recall.hit is not None:
-            return await self._repeat(context, request, recall.hit, settlement)
-        if request.stream:
-            context.caller.hold_head(context.started_s + self._head_hold_s)
         try:
+            recall = await self._caching.recall(context, request, admitted.plan)
+            if recall.hit is not None:
+                return await self._repeat(context, request, recall.hit, settlement)
+            if request.stream:
+                context.caller.hold_head(context.started_s + self._head_hold_s)
             return await self._dispatcher.serve(context, request, admitted.plan, settlement, span, recall.keeper)
         except GatewayError:
             if not context.facts.attempts:

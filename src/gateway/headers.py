@@ -1,6 +1,7 @@
 """What HTTP headers say, in both directions: keys and options of a client, facts for it. Pure."""
 
 import math
+import re
 
 from gateway.chat import check_tags
 from gateway.context import Facts, Options
@@ -9,6 +10,7 @@ from gateway.http_head import CREDENTIALS, RequestHead
 from llmkit.money import format_usd
 
 MAX_TIMEOUT_S = 86_400.0
+_SECONDS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
 
 Headers = list[tuple[str, str]]
 
@@ -36,38 +38,46 @@ def bearer(value: str) -> str | None:
 
 
 def options_of(head: RequestHead) -> Options:
-    """The gateway's own inputs in headers. Raises InvalidRequest naming the header."""
-    cache = {part.strip().lower() for value in head.get_all("cache-control") for part in value.split(",")}
-    tags = head.get("x-gateway-tags")
-    version = head.get("x-gateway-prompt-version")
+    """The gateway's own inputs in headers. Raises InvalidRequest naming the header.
+
+    Tags and cache-control are lists, so their lines are joined. The others have one value: of two that differ, one
+    would be ignored, and a request that somebody had marked as private would be cached.
+    """
+    tags = [tag.strip(" \t") for value in head.get_all("x-gateway-tags") for tag in value.split(",")]
+    cache = {part.strip(" \t").lower() for value in head.get_all("cache-control") for part in value.split(",")}
+    version = _single(head, "x-gateway-prompt-version")
     if version is not None and len(version) > 128:
         raise InvalidRequest("`x-gateway-prompt-version` is too long.", param="x-gateway-prompt-version")
     return Options(
-        tags=check_tags([tag.strip() for tag in tags.split(",") if tag.strip()], "x-gateway-tags") if tags else (),
+        tags=check_tags([tag for tag in tags if tag], "x-gateway-tags"),
         private=_flag(head, "x-gateway-private"),
         prompt_version=version,
         no_cache=not cache.isdisjoint(("no-cache", "max-age=0")),
         no_store="no-store" in cache,
-        timeout_s=_timeout(head.get("x-gateway-timeout-s")),
+        timeout_s=_timeout(head, "x-gateway-timeout-s"),
     )
 
 
+def _single(head: RequestHead, name: str) -> str | None:
+    if len(head.get_all(name)) > 1:
+        raise InvalidRequest(f"`{name}` may stand only once.", param=name)
+    return head.get(name)
+
+
 def _flag(head: RequestHead, name: str) -> bool:
-    value = (head.get(name) or "false").lower()
+    value = (_single(head, name) or "false").lower()
     if value not in ("true", "false", "1", "0"):
         raise InvalidRequest(f"`{name}` must be true or false.", param=name)
     return value in ("true", "1")
 
 
-def _timeout(value: str | None) -> float | None:
+def _timeout(head: RequestHead, name: str) -> float | None:
+    value = _single(head, name)
     if value is None:
         return None
-    try:
-        seconds = float(value)
-    except ValueError:
-        seconds = math.nan
+    seconds = float(value) if _SECONDS.fullmatch(value) else math.nan
     if not 0 < seconds <= MAX_TIMEOUT_S:
-        raise InvalidRequest("`x-gateway-timeout-s` must be a number of seconds above 0.", param="x-gateway-timeout-s")
+        raise InvalidRequest(f"`{name}` must be a number of seconds above 0.", param=name)
     return seconds
 
 

@@ -33,6 +33,10 @@ class Absence(StrEnum):
     REFUSED = "refused"
 
 
+STATES = tuple(dict.fromkeys(map(str, (*BreakerState, *Absence))))
+"""Every state that a deployment can be told to be in."""
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """Leave to make one call: the permit, to be answered once, and the index of the credential to use."""

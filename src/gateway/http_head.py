@@ -5,9 +5,11 @@ credentials. Rules:
 
 - What two readers could understand differently is refused, never repaired: bare CR or LF, NUL and other control
   characters, folded lines, whitespace before a colon, a repeated header that has one value, two framings.
-- A head is served whole or not at all; what can no longer become a valid head is refused before its end has come.
-- Stricter than RFC 9112 on purpose: no absolute-form or `*` target, no empty line before the request line, methods in
-  upper case, no header whose name differs from a framing or credential header only by an underscore.
+- A head is served whole or not at all. A stray control character, a malformed first line, and more bytes than the
+  limits allow are refused before its end has come.
+- Stricter than RFC 9112 on purpose: no absolute-form or `*` target, no CONNECT, no empty line before the request line,
+  methods in upper case, no header whose name differs from a framing or credential header only by an underscore, and no
+  trailer that would be one of them.
 - A message never quotes what was sent.
 """
 
@@ -18,7 +20,7 @@ from typing import Final, NamedTuple
 
 _NAME = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
 _VALUE = r"[\t\x20-\x7e\x80-\xff]*+"  # visible, space, tab, obs-text: no control character
-_REQUEST_LINE = re.compile(r"([A-Z]{1,16}) (/[\x21\x22\x24-\x7e]*+) HTTP/1\.([01])\r\n")
+_REQUEST_LINE = re.compile(r"(?!CONNECT )([A-Z]{1,16}) (/[\x21\x22\x24-\x7e]*+) HTTP/1\.([01])\r\n")
 _FIELD_LINE = re.compile(rf"{_NAME}:{_VALUE}\r\n")
 _FIELD_LINES = re.compile(rf"(?:{_NAME}:{_VALUE}\r\n)*+")
 _NEVER_VALID = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|(?<!\r)\n|\r(?!\n|\Z)")
@@ -30,6 +32,7 @@ CREDENTIALS = ("authorization", "x-api-key", "api-key")
 """Single-valued too, but whoever repeats one is told so as for any other wrong key."""
 
 _UNDERSCORED = frozenset(name.replace("-", "_") for name in (*_SINGLE_VALUED, *CREDENTIALS) if "-" in name)
+_ONLY_IN_HEADS = _SINGLE_VALUED.union(CREDENTIALS, _UNDERSCORED)
 
 
 class HttpRefusal(Exception):
@@ -114,14 +117,15 @@ class RequestHead(NamedTuple):
 
     def get_all(self, name: str) -> tuple[str, ...]:
         """Every value of a header, by its lower-case name, in the order sent."""
-        return tuple(value for key, value in self.headers if key == name)
+        return tuple(value for key, value in self.headers if key == name) if name in self.first_values else ()
 
 
 def find_head_end(buffer: bytes | bytearray, limits: HeadLimits, start: int = 0) -> int | None:
     """Where the head at the beginning of `buffer` ends: the index after its blank line, or None if more must come.
 
     start  how many bytes an earlier call has already seen, so that a slow client costs no rescans.
-    Raises HttpRefusal as soon as the bytes so far exceed a limit or cannot become a valid head.
+    Raises HttpRefusal as soon as the bytes so far exceed a limit, hold a stray control character, or begin with a line
+    that is no request line.
     """
     blank_line = buffer.find(b"\r\n\r\n", max(start - 3, 0), limits.head_bytes)
     if blank_line >= 0:
@@ -150,9 +154,13 @@ def parse_head(raw: bytes, limits: HeadLimits) -> RequestHead:
     return RequestHead(method, target, path, query, version, tuple(lines), first, keep_alive, expects_continue, body)
 
 
-def is_field_line(line: bytes) -> bool:
-    """Whether `line` is one well-formed header or trailer field with its CRLF."""
-    return _FIELD_LINE.fullmatch(line.decode("latin-1")) is not None
+def is_trailer_line(line: bytes) -> bool:
+    """Whether `line` is one well-formed trailer field with its CRLF, and none that frames, routes or authorises.
+
+    A reader that adds trailers to the headers would take such a one for the request's own.
+    """
+    text = line.decode("latin-1")
+    return _FIELD_LINE.fullmatch(text) is not None and _split(text)[0] not in _ONLY_IN_HEADS
 
 
 def _bad(message: str) -> HttpRefusal:

@@ -471,12 +471,20 @@ class Ledger:
         state = LevelState(limit_nanousd, window, *booked)
         return NamedLevel(Scope(scope), name, state, window_end_text(window, max(number, reached)))
 
-    async def unresolved_total(self) -> int:
-        """All money whose outcome is unknown, in nano-dollars."""
-        records = await self._store.read(
-            "SELECT coalesce(sum(amount_nanousd), 0) FROM holds WHERE state = 'unresolved'"
+    async def pending_totals(self, *, patience_s: float | None = None) -> tuple[int, int]:
+        """All money that is held, and all whose outcome is unknown, in nano-dollars.
+
+        patience_s  how long to wait for other readers; None for as long as they take
+        Raises StoreUnavailable.
+        """
+        held_and_unresolved = await self._store.read(
+            """SELECT coalesce(sum(amount_nanousd) FILTER (WHERE state = 'open'), 0),
+                      coalesce(sum(amount_nanousd) FILTER (WHERE state = 'unresolved'), 0)
+                FROM holds WHERE state IN ('open', 'unresolved')""",
+            patience_s=patience_s,
         )
-        return int(records[0][0])
+        held, unresolved = held_and_unresolved[0]
+        return held, unresolved
 
     # --- inside a transaction -----------------------------------------------------------------------------------
 

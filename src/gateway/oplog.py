@@ -22,7 +22,11 @@ _FRAMES = 8
 
 
 class OpLog:
-    """`_lock` guards the rate window and the stream, which is only written to when that does not block."""
+    """`_lock` guards all of it; the stream is only written to when that does not block.
+
+    errors   exceptions that were to be logged
+    dropped  lines that were not written
+    """
 
     def __init__(self, clock: Clock, stream: TextIO = sys.stderr) -> None:
         self._clock = clock
@@ -31,6 +35,7 @@ class OpLog:
         self._second = -1
         self._lines = 0
         self.dropped = 0
+        self.errors = 0
 
     def event(self, event: str, **facts: object) -> None:
         """Write one line; never raises. One that would be too long holds the beginning of its JSON as a text."""
@@ -57,6 +62,8 @@ class OpLog:
 
     def error(self, error: BaseException) -> None:
         """Log an exception that is not an outcome of a request."""
+        with self._lock:
+            self.errors += 1
         frames = traceback.extract_tb(error.__traceback__)[-_FRAMES:]
         where = [f"{frame.filename.rsplit('/', 1)[-1]}:{frame.lineno} {frame.name}" for frame in frames]
         facts = {"detail": str(error)} if isinstance(error, sqlite3.Error) else {}

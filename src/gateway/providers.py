@@ -5,7 +5,8 @@ answer is either one JSON body or a run of event payloads, and close() may be ca
 Neither knows tenants, money or routes.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from gateway.config import Deployment, ProviderConfig
@@ -24,6 +25,7 @@ class UpstreamCall:
 
     deadline_s   the request's monotonic deadline, None for none; time_left_s  how far off it is, >= 0
     credential   index of the provider's credential to use; 0 for a provider without any
+    at_end       where a provider puts what it wants to be called when nothing of its answer is held any more
     """
 
     deployment: Deployment
@@ -33,6 +35,7 @@ class UpstreamCall:
     time_left_s: float | None = None
     traceparent: str | None = None
     credential: int = 0
+    at_end: list[Callable[[], None]] = field(default_factory=list)
 
 
 class ProviderAnswer(Protocol):
@@ -80,6 +83,7 @@ class LiveProvider:
             deadline_s=call.deadline_s,
             api_key=self._keys[call.credential].reveal() if self._keys else None,
         )
+        call.at_end.append(answer.let_go)
         return _LiveAnswer(answer)
 
     def close(self) -> None:

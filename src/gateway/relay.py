@@ -192,7 +192,8 @@ class Relay:
 
     async def _send(self, payloads: list[bytes]) -> None:
         """Send events; before the first, promise the stream. Its head says what is so by then, the row how it ended."""
-        if not self._flows:
+        begins = not self._flows
+        if begins:
             self._flows = True
             self.context.facts.exit = self.exit
             await self.context.caller.start()
@@ -200,6 +201,8 @@ class Relay:
             if self.keeper is not None:
                 self.keeper.see(payload)
             await self.context.caller.send(frame(payload))
+        if begins:
+            self.context.let_go()
 
     async def _next(self) -> bytes | None:
         started_s = self.clock.now_s()

@@ -10,23 +10,26 @@ import resource
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from gateway.api import HEALTH_PATHS, Api, Health
-from gateway.app import Books, Janitor, apply_budgets, build_gateway, open_books
+from gateway.api import EXEMPT_PATHS, Api, Health
+from gateway.app import Books, Janitor, answer_room, apply_budgets, build_gateway, open_books
 from gateway.clock import Clock, RealClock
 from gateway.config import Config, ConfigError, load, load_file
 from gateway.data_dir import Control, DataDir
 from gateway.demo import DEMO_BUDGET_USD, DEMO_KEY_NAME, DEMO_TENANT, OPENAI_URL, demo_config
 from gateway.drive import drive
 from gateway.engines.threads import BlockingEffects
-from gateway.errors import ClientGone, Draining, StoreUnavailable
+from gateway.errors import ClientGone, Draining, DrainingError, StoreUnavailable
 from gateway.gateway import Gateway
 from gateway.http_head import HttpRefusal
+from gateway.metrics import Metrics
 from gateway.oplog import OpLog
+from gateway.ops import metrics_page
+from gateway.places import PlaceLimits
 from gateway.server import FrontLimits, FrontServer
 from llmkit.client import OpenAICompatClient
 from llmkit.errors import ProviderError
@@ -36,6 +39,7 @@ from tracekit.sinks import JsonlSink, MemorySink
 from tracekit.trace import Tracer
 
 DEFAULT_CONFIG = "gateway.toml"
+_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 _LOOK = Timeouts(connect_s=2, ttft_s=5, idle_s=5, total_s=10)
 """For asking a demo's upstream what it serves: nobody waits longer for a start."""
 
@@ -98,18 +102,21 @@ class Process:
         self._trace_file = trace_file
         self._announce = announce
         self._clock = clock or RealClock()
+        self._started_ms = self._clock.wall_ms()
         self._log = OpLog(self._clock)
+        self._metrics = Metrics()
         self._signals: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self._answer_room = answer_room(config)
 
     def run(self) -> int:
         """Serve until a signal ends it. Raises sqlite_store.StoreRefused, StoreUnavailable, OSError at the start."""
         with ExitStack() as stack:
+            stack.enter_context(held_back(_SIGNALS))
             books = open_books(self._data_dir, self._config, clock=self._clock, on_error=self._log.error)
             stack.callback(books.close)
             if books.orphans:
                 self._log.event("holds_of_a_dead_process", holds=books.orphans, on_crash=self._config.store.on_crash)
-            for warning in self._config.warnings:
-                self._log.event("config_warning", detail=warning)
+            self._warn(self._config)
             tracer = self._tracer(stack)
             gateway = self._build(self._config, books, tracer)
             janitor = Janitor(books, self._config, self._log)
@@ -121,11 +128,21 @@ class Process:
                 control_secret=secret,
                 effects=BlockingEffects(),
                 health=lambda: self._health(books, server, api),
+                metrics=metrics_page(
+                    self._metrics,
+                    books,
+                    self._log,
+                    front=lambda: server,
+                    gateway=lambda: api.gateway,
+                    started_ms=self._started_ms,
+                    on_error=self._log.error,
+                ),
                 clock=self._clock,
+                on_refused=self._metrics.note_refusal,
             )
             server = self._listen(api)
             stack.callback(server.close)
-            self._catch_signals()
+            threading.Thread(target=self._hear_signals, name="signals", daemon=True).start()
             delete_demo_keys(books)
             server.start()
             host, port = server.server_address[:2]
@@ -141,7 +158,7 @@ class Process:
                 api,
                 self._limits(),
                 self._clock,
-                exempt=HEALTH_PATHS.__contains__,
+                exempt=EXEMPT_PATHS.__contains__,
                 on_error=self._report,
                 stamp=lambda: [("x-request-id", api.gateway.new_facts().request_id)],
             )
@@ -161,8 +178,12 @@ class Process:
         return 0
 
     def _report(self, error: BaseException) -> None:
-        """Log what ended an exchange, unless a client did."""
-        if not isinstance(error, HttpRefusal | ClientGone | Draining):
+        """Count what ended an exchange, and log it unless it is an outcome."""
+        if isinstance(error, HttpRefusal):
+            self._metrics.note_refusal(error.code)
+        elif isinstance(error, Draining):
+            self._metrics.note_refusal(DrainingError.code)
+        elif not isinstance(error, ClientGone):
             self._log.error(error)
 
     def _hurry(self, stop_now: threading.Event) -> None:
@@ -187,6 +208,7 @@ class Process:
             self._log.error(error)
             self._log.event("reload_refused", faults=[type(error).__name__])
         else:
+            self._warn(config)
             for name in ("server", "store", "cache"):
                 if getattr(config, name) != getattr(fresh, name):
                     self._log.event("config_warning", detail=f"[{name}] changed: it is only read at the start")
@@ -194,13 +216,19 @@ class Process:
             api.gateway, self._config = gateway, fresh
             self._log.event("reloaded")
 
+    def _warn(self, config: Config) -> None:
+        for warning in config.warnings:
+            self._log.event("config_warning", detail=warning)
+
     def _build(self, config: Config, books: Books, tracer: Tracer) -> Gateway:
         return build_gateway(
             config,
             books,
             clock=self._clock,
             tracer=tracer,
+            room=self._answer_room,
             on_error=self._log.error,
+            metrics=self._metrics,
             on_alarm=lambda deployment, why, status: self._log.event(
                 "deployment_alarm", deployment=deployment, why=why, status=status
             ),
@@ -219,7 +247,13 @@ class Process:
         return FrontLimits(
             max_body_bytes=server.max_body_bytes,
             max_connections=self._affordable(server.max_connections),
-            max_in_flight=server.max_in_flight,
+            request_memory_bytes=server.request_memory_bytes,
+            places=PlaceLimits(
+                places=server.max_in_flight,
+                per_party=server.max_per_tenant,
+                queue=server.queue,
+                queue_wait_s=server.queue_wait_s,
+            ),
             header_timeout_s=server.header_timeout_s,
             body_timeout_s=server.body_timeout_s,
             write_timeout_s=server.write_timeout_s,
@@ -250,7 +284,7 @@ class Process:
             "overage_deployments": api.gateway.overbilled,
         }
         try:
-            unresolved = drive(books.ledger.unresolved_total())
+            _, unresolved = drive(books.ledger.pending_totals())
             details |= {"unresolved_nanousd": unresolved, "unresolved_usd": format_usd(unresolved)}
         except StoreUnavailable:
             reasons.append("store not readable")
@@ -258,9 +292,9 @@ class Process:
             reasons.append("store not writable")
         return Health(not reasons, tuple(reasons), details)
 
-    def _catch_signals(self) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, lambda caught, _frame: self._signals.put(caught))
+    def _hear_signals(self) -> None:
+        while True:
+            self._signals.put(signal.sigwait(_SIGNALS))
 
     def _greet(self, books: Books, host: str, port: int) -> None:
         url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
@@ -271,6 +305,20 @@ class Process:
         for line in lines:
             self._announce(line)
         sys.stdout.flush()
+
+
+@contextmanager
+def held_back(signals: Iterable[signal.Signals]) -> Iterator[None]:
+    """Keep signals pending, for this thread and those that it starts from now on, until somebody asks for them.
+
+    A handler in Python runs when the main thread comes back to the interpreter; a signal that arrives just before that
+    thread goes to sleep on a lock would be heard only with the next one.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def delete_demo_keys(books: Books) -> None:

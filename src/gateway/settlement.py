@@ -18,6 +18,7 @@ from gateway.clock import Clock
 from gateway.context import RequestContext
 from gateway.evidence import Charge, Evidence, Reach, assess
 from gateway.ledger import Ledger, Outcome, Purpose, Reservation
+from gateway.redaction import without_secrets
 from gateway.rows import Exit, RequestRow
 from llmkit.prices import PriceEntry
 from llmkit.types import Usage
@@ -52,6 +53,7 @@ class Settlement:
     """The money of one request in the making. Belongs to the request's own story.
 
     on_overbilled  is told of a deployment that billed more than a hold, before the answer's last byte leaves
+    on_ended       is told of the row, of what it is about, and of the monotonic instant, once the money is resolved
     _booked        what its calls were settled at, each with its evidence, in order
     _unknown       whether the outcome of a call is unknown
     """
@@ -60,6 +62,7 @@ class Settlement:
     clock: Clock
     context: RequestContext
     on_overbilled: Callable[[str], None] = lambda deployment: None
+    on_ended: Callable[[RequestRow, RequestContext, float], None] = lambda row, context, ended_s: None
     ending: Ending | None = None
     _held: _Held | None = None
     _booked: list[tuple[Evidence, Charge]] = field(default_factory=list)
@@ -99,24 +102,35 @@ class Settlement:
         if self.ending is not None:
             return
         self.ending = ending
-        facts, held = self.context.facts, self._held
-        facts.exit = ending.exit
-        if held is None:
-            facts.cost_nanousd = 0
-            self.ledger.record(self._row(ending))
-            return
-        left = ending.exit is Exit.CLIENT_GONE
-        charge = self._charge_of(held, left=left)
-        self._book(held, charge)
+        self.context.facts.exit = ending.exit
+        charge = self._conclude(ending)
+        row = self._row(ending)
+        try:
+            await self._resolve(ending, charge, row)
+        finally:
+            self.on_ended(row, self.context, self.clock.now_s())
+
+    def _conclude(self, ending: Ending) -> Charge | None:
+        """Judge the last call, and note in the facts what all of them cost, as far as that is known."""
+        facts, held, charge = self.context.facts, self._held, None
+        if held is not None:
+            charge = self._charge_of(held, left=ending.exit is Exit.CLIENT_GONE)
+            self._book(held, charge)
         if self._booked or not self._unknown:
             facts.cost_nanousd = sum(charge.cost_nanousd for _, charge in self._booked)
-        if charge is not None:
-            await self.ledger.settle(held.reservation, charge.cost_nanousd, self._row(ending))
+        return charge
+
+    async def _resolve(self, ending: Ending, charge: Charge | None, row: RequestRow) -> None:
+        held = self._held
+        if held is None:
+            self.ledger.record(row)
+        elif charge is not None:
+            await self.ledger.settle(held.reservation, charge.cost_nanousd, row)
         elif held.evidence.reach is Reach.UNKNOWN:
             why, bound = ending.code or "unknown", held.bound_nanousd
-            await self.ledger.leave_unresolved(held.reservation, why, self._row(ending), at_most_nanousd=bound)
+            await self.ledger.leave_unresolved(held.reservation, why, row, at_most_nanousd=bound)
         else:
-            await self.ledger.void(held.reservation, self._row(ending))
+            await self.ledger.void(held.reservation, row)
 
     def _charge_of(self, held: _Held, *, left: bool = False) -> Charge | None:
         """What the call behind `held` is settled at; None if it is proven unbilled, or nobody knows.
@@ -166,5 +180,5 @@ class Settlement:
             price_version=self._held.price.version if self._held else None,
             ttft_ms=context.ttft_ms,
             duration_ms=round((self.clock.now_s() - context.started_s) * 1000),
-            tags=",".join(context.tags),
+            tags=",".join(map(without_secrets, context.tags)),
         )

@@ -80,6 +80,7 @@ class SqliteStore:
         durability: Durability = Durability.FULL,
         on_error: Callable[[BaseException], None] = lambda error: None,
     ) -> None:
+        self._path = path
         self._writer = connect_writer(path, durability)
         self._reader = connect(path)
         self._reader.execute("PRAGMA query_only = ON")
@@ -104,6 +105,16 @@ class SqliteStore:
         """Whether the last commit that wrote something succeeded."""
         return self._writable
 
+    @property
+    def queued(self) -> int:
+        """Pieces of work that wait for a commit and nobody waits for."""
+        return len(self._queue)
+
+    @property
+    def wal_bytes(self) -> int:
+        """Size of the write-ahead log. Raises OSError if there is none."""
+        return self._path.with_name(f"{self._path.name}-wal").stat().st_size
+
     async def transact(self, work: Work[T]) -> T:
         return self._transact(work)
 
@@ -114,13 +125,16 @@ class SqliteStore:
         self._queue.append(work)
         self._alarm()
 
-    async def read(self, sql: str, params: Sequence[Value] = ()) -> list[Record]:
+    async def read(self, sql: str, params: Sequence[Value] = (), *, patience_s: float | None = None) -> list[Record]:
+        if not self._read_lock.acquire(timeout=-1 if patience_s is None else patience_s):
+            raise StoreUnavailable
         try:
-            with self._read_lock:
-                return self._reader.execute(sql, params).fetchall()
+            return self._reader.execute(sql, params).fetchall()
         except sqlite3.Error as error:
             self._on_error(error)
             raise StoreUnavailable from error
+        finally:
+            self._read_lock.release()
 
     def close(self) -> None:
         """Commit what is queued, then close the file. Work that cannot be committed now is lost with the process."""

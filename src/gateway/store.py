@@ -66,6 +66,10 @@ class Store(Protocol):
         """
         ...
 
-    async def read(self, sql: str, params: Sequence[Value] = ()) -> list[Record]:
-        """Records of one SELECT over the last committed state. Raises StoreUnavailable."""
+    async def read(self, sql: str, params: Sequence[Value] = (), *, patience_s: float | None = None) -> list[Record]:
+        """Records of one SELECT over the last committed state.
+
+        patience_s  how long to wait for other readers; None for as long as they take
+        Raises StoreUnavailable, also for whoever had no more patience.
+        """
         ...

@@ -20,7 +20,10 @@ _MAX_NUMBER_CHARS = 40
 MAX_VALUES = 250_000
 """Values in one body. Text is bounded by its size; so many values in few bytes cost seconds and gigabytes to read."""
 
-_STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+"""A string, or the rest of the text behind a quote that is never closed: were that no match, the search would begin
+again at each of its escaped quotes, and 80 KB of them would hold the interpreter for a minute."""
+
 _NO_BRACKETS = re.compile(rb"[^][{}]++")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -133,11 +136,17 @@ def _holds(value: object, fault: _Fault) -> bool:
 
 
 def _check_surrogates(body: dict[str, Any]) -> None:
-    for key, value in body.items():
-        try:
-            json.dumps([key, value], ensure_ascii=False).encode("utf-8")
-        except UnicodeEncodeError as error:
-            raise StrictJsonError("the text holds half of a surrogate pair", _printable(key)) from error
+    if not _has_whole_characters(body):
+        key = next(key for key, value in body.items() if not _has_whole_characters([key, value]))
+        raise StrictJsonError("the text holds half of a surrogate pair", _printable(key))
+
+
+def _has_whole_characters(value: object) -> bool:
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _printable(key: str) -> str:

@@ -4,11 +4,13 @@ Decides from the status alone what is a failure; how long an upstream asked to w
 Does not know chat completions (openai.py) or sockets (transport.py), and never retries what was refused.
 
 Rules: an answer in a content encoding is refused, since none was asked for and a small one can unpack to anything.
+What is held of an answer is counted in a room, and an answer for which there is none is refused.
 Upstream text is only repeated for the caller's own faults, without the API key that was sent.
 """
 
 import math
 import ssl
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -22,6 +24,7 @@ from llmkit.errors import ProviderError, ProviderErrorKind, kind_of_status
 from llmkit.http1 import ResponseHead
 from llmkit.openai import Malformed, WireError, as_error, decode_object, from_wire, parse_error
 from llmkit.openai_stream import ChunkShaper
+from llmkit.room import Claim, Room
 from llmkit.sse import DONE, EventTooLarge, SSEReader
 from llmkit.tokens import approx_tokens, messages_tokens
 from llmkit.transport import Exchange, Pool, Timeouts
@@ -33,6 +36,7 @@ DEFAULT_TIMEOUTS = Timeouts()
 
 _LONGEST_WAIT_S = 86_400.0  # a longer Retry-After says no more than a day's
 _ERROR_BODY_BYTES = 65_536  # the longest real one, a list of validation faults, stays below
+_ERROR_BODY_S = 2.0  # it comes with its head, or nobody waits for it: the next deployment may answer by then
 _REQUEST_ID_CHARS = 128
 _JSON_SPACE = b" \t\r\n"
 
@@ -51,18 +55,21 @@ class OpenAICompatClient:
         ssl_context: ssl.SSLContext | None = None,
         max_event_bytes: int = 1_048_576,
         max_answer_bytes: int = 33_554_432,
+        room: Room | None = None,
     ) -> None:
         """ValueError if base_url is not one.
 
         clock     monotonic seconds; deadlines are points on it
         wall_s    Unix seconds; only tells how far off a Retry-After date is
         max_event_bytes, max_answer_bytes  bound one event, and a whole answer or stream
+        room      what all answers together may hold of memory; without one, that is not bounded
         """
         self._pool = Pool(base_url, timeouts=timeouts, clock=clock, ssl_context=ssl_context)
         self._api_key = api_key
         self._wall_s = wall_s
         self._max_event_bytes = max_event_bytes
         self._max_answer_bytes = max_answer_bytes
+        self._room = room or Room(sys.maxsize)
 
     def open(
         self,
@@ -76,7 +83,7 @@ class OpenAICompatClient:
         deadline_s: float | None = None,
         api_key: str | None = None,
     ) -> "UpstreamAnswer":
-        """POST a JSON body and wait for a 2xx head; close what comes back.
+        """POST a JSON body and wait for a 2xx head; close what comes back, and let it go.
 
         headers     beside those of the body and the key
         deadline_s  the point on `clock` at which the caller's own time is over
@@ -99,7 +106,7 @@ class OpenAICompatClient:
         """Ids of the models that the server says it serves, in its order. Raises ProviderError."""
         headers = _headers(self._api_key, False, ())
         exchange = self._pool.request("GET", "/models", headers, b"", cancel=None, deadline_s=None)
-        with closing(self._answer(exchange, self._api_key)) as answer:
+        with self._answer(exchange, self._api_key) as answer:
             try:
                 listed = decode_object(answer.whole()).get("data")
             except Malformed as error:
@@ -110,7 +117,7 @@ class OpenAICompatClient:
 
     def chat(self, body: Mapping[str, object]) -> dict[str, Any]:
         """One whole chat completion, in the form of the OpenAI API. Raises ProviderError, or ValueError for no JSON."""
-        with closing(self.open(_encoded(body, stream=False), stream=False)) as answer:
+        with self.open(_encoded(body, stream=False), stream=False) as answer:
             try:
                 return decode_object(from_wire(answer.whole()).raw)
             except (WireError, Malformed) as error:
@@ -125,7 +132,8 @@ class OpenAICompatClient:
         options = body.get("stream_options")
         wants_usage = isinstance(options, Mapping) and options.get("include_usage") is True
         shaper = ChunkShaper(want_usage=wants_usage)
-        with closing(self.open(_encoded(body, stream=True), stream=True)) as answer:
+        with self.open(_encoded(body, stream=True), stream=True) as answer:
+            answer.let_go()
             try:
                 while (payload := answer.next_event()) not in (None, DONE):
                     yield from map(decode_object, shaper.feed(payload or b""))
@@ -142,7 +150,7 @@ class OpenAICompatClient:
         if not 200 <= head.status < 300:
             with closing(exchange):
                 raise _refusal(head, _error_body(exchange), api_key=key, now_s=self._wall_s())
-        answer = UpstreamAnswer(exchange, self._max_event_bytes, self._max_answer_bytes)
+        answer = UpstreamAnswer(exchange, self._max_event_bytes, self._max_answer_bytes, Claim(self._room))
         if not {"", "identity"}.issuperset(head.listed("content-encoding")):
             answer.refuse("a content encoding that was not asked for")
         return answer
@@ -155,11 +163,13 @@ class OpenAICompatClient:
 class UpstreamAnswer:
     """A 2xx answer whose body is still to be read, by one thread: either as a whole or event by event.
 
+    What was received counts as held until let_go(); used as a context manager, it is closed and let go at the end.
+
     request_id       the upstream's own name for the call
     is_event_stream  what the upstream says it sends, whatever was asked for
     """
 
-    def __init__(self, exchange: Exchange, max_event_bytes: int, max_answer_bytes: int) -> None:
+    def __init__(self, exchange: Exchange, max_event_bytes: int, max_answer_bytes: int, claim: Claim) -> None:
         head = exchange.head
         name = head.get("x-request-id") or head.get("request-id")
         self.request_id = name[:_REQUEST_ID_CHARS] if name else None
@@ -169,10 +179,19 @@ class UpstreamAnswer:
         self._events: deque[bytes] = deque()
         self._sse = SSEReader(max_event_bytes)
         self._limit = max_answer_bytes
+        self._claim = claim
         self._received = 0
+        self._is_kept = True  # by whoever reads
         self._began = False  # something other than keep-alive comments and blank lines has come
         self._ended = False
         self._done = False  # the end mark has come, so the end of the body is on its way
+
+    def __enter__(self) -> "UpstreamAnswer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+        self.let_go()
 
     def whole(self) -> bytes:
         """The complete body without white space before it (some upstreams send some to stay connected)."""
@@ -201,6 +220,14 @@ class UpstreamAnswer:
         """Give the connection back if the answer has been read to its end, else close it. Idempotent."""
         self._exchange.close(awaiting_end=self._done)
 
+    def let_go(self) -> None:
+        """Say that nothing is held any more of what was given so far, and that what will be given leaves at once.
+
+        An answer that is not let go counts for ever. Idempotent.
+        """
+        self._is_kept = False
+        self._claim.close()
+
     def refuse(self, why: str) -> NoReturn:
         """Close the connection, and raise that the answer cannot be used."""
         self.close()
@@ -219,6 +246,8 @@ class UpstreamAnswer:
             events = self._sse.end() if data is None else self._sse.feed(data)
         except EventTooLarge as error:
             self.refuse(str(error))
+        if not self._is_kept:
+            self._cover(self._sse.held)
         self._events.extend(as_error(event.data) if event.event == "error" else event.data for event in events)
         self._began = self._began or bool(events)
 
@@ -235,7 +264,13 @@ class UpstreamAnswer:
         self._received += len(data)
         if self._received > self._limit:
             self._refuse_size()
+        if self._is_kept:
+            self._cover(self._received)
         return data
+
+    def _cover(self, held: int) -> None:
+        if not self._claim.covers(held):
+            self.refuse("there is no room for more of it beside the others in memory")
 
 
 def _headers(key: str | None, stream: bool, more: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -256,31 +291,28 @@ def _encoded(body: Mapping[str, object], *, stream: bool) -> bytes:
 
 def _error_body(exchange: Exchange) -> bytes:
     """As much of an error's body as comes; the status was already said, so a cut one is as good as none."""
-    body = b""
+    body = bytearray()
+    exchange.hurry(_ERROR_BODY_S)
     try:
         while len(body) < _ERROR_BODY_BYTES and (data := exchange.read()) is not None:
             body += data
     except ProviderError:
         pass
-    return body[:_ERROR_BODY_BYTES]
+    return bytes(body[:_ERROR_BODY_BYTES])
 
 
 def _refusal(head: ResponseHead, body: bytes, *, api_key: str | None, now_s: float) -> ProviderError:
     kind = kind_of_status(head.status)
-    said = parse_error(head.status, body.replace(api_key.encode(), b"[key]") if api_key else body)
-
-    def clean(text: str) -> str:
-        return text.replace(api_key, "[key]") if api_key else text
-
+    said = parse_error(head.status, body, api_key)
     return ProviderError(
         kind,
-        clean(said.message) if kind is ProviderErrorKind.CLIENT else f"the upstream answered HTTP {head.status}",
+        said.message if kind is ProviderErrorKind.CLIENT else f"the upstream answered HTTP {head.status}",
         sent=True,
         first_byte_seen=True,
         status=head.status,
-        code=said.code and clean(said.code),
-        param=said.param and clean(said.param),
-        error_type=clean(said.type),
+        code=said.code,
+        param=said.param,
+        error_type=said.type,
         retry_after_s=_retry_after_s(head, now_s),
         usage=said.usage,
     )

@@ -18,7 +18,7 @@ CHUNK_LINE_LIMIT = 4_096  # a size has 16 digits at most, the rest are extension
 TRAILER_LIMIT = 8_192
 
 _PROTOCOL = b"HTTP/1."
-_TEXT = r"[\t\x20-\x7e\x80-\xff]*"
+_TEXT = r"[\t\x20-\x7e\x80-\xff]*+"
 _FIELD = rf"[!#$%&'*+\-.^_`|~0-9A-Za-z]+:{_TEXT}"
 _HEAD = re.compile(rf"HTTP/1\.([01]) ([1-5][0-9]{{2}})(?: {_TEXT})?(?:\r\n{_FIELD})*")
 _TRAILER = re.compile(_FIELD)
@@ -67,6 +67,7 @@ class ResponseReader:
         self._head_seen = 0  # bytes of interim heads already skipped
         self._persistent = False
         self._buffer = bytearray()  # received and not yet understood
+        self._looked_at = 0  # bytes of the buffer that do not end a head: a drip is not searched again and again
         self._body: list[bytes] = []  # decoded and not yet taken
         self._remaining = 0  # bytes left of the body or of the chunk
         self._trailers = 0
@@ -98,12 +99,14 @@ class ResponseReader:
 
     def _read_head(self) -> bool:
         buffer = self._buffer
-        end = buffer.find(b"\r\n\r\n", 0, self._head_limit - self._head_seen)
+        end = buffer.find(b"\r\n\r\n", max(self._looked_at - 3, 0), self._head_limit - self._head_seen)
         if end < 0:
             self._refuse_early()
+            self._looked_at = len(buffer)
             return False
         text = buffer[:end].decode("latin-1")
         del buffer[: end + 4]
+        self._looked_at = 0
         matched = _HEAD.fullmatch(text)
         if matched is None:
             raise BadResponse("a status line or a header line that is malformed")
@@ -122,7 +125,7 @@ class ResponseReader:
         buffer = self._buffer
         if not buffer.startswith(_PROTOCOL[: len(buffer)]):
             raise BadResponse("not an HTTP/1.1 answer")
-        if buffer.count(b"\n") != buffer.count(b"\r\n"):
+        if buffer.count(b"\n", self._looked_at) != buffer.count(b"\r\n", max(self._looked_at - 1, 0)):
             raise BadResponse("a line of the head ends in a bare LF")
         if len(buffer) >= self._head_limit - self._head_seen:
             raise BadResponse(f"the head is longer than {self._head_limit} bytes")

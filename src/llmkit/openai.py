@@ -444,14 +444,17 @@ def as_error(data: bytes) -> bytes:
     return wire_json.encode({"error": document or "unnamed"})
 
 
-def parse_error(status: int, raw: bytes) -> WireError:
-    """What an upstream's answer of an error status says. Total: any bytes give a WireError with a message."""
+def parse_error(status: int, raw: bytes, secret: str | None = None) -> WireError:
+    """What an upstream's answer of an error status says. Total: any bytes give a WireError with a message.
+
+    secret  the credential that was sent: replaced in every text before it is cut, so that no half of it is left
+    """
     try:
         document = wire_json.decode(raw)
     except ValueError:
         document = _plain_text(raw)
     usage = usage_of(document) if isinstance(document, dict) else None
-    return _wire_error(_error_facts(document), status=status, usage=usage)
+    return _wire_error(_error_facts(document), status=status, usage=usage, secret=secret)
 
 
 def raise_reported_error(document: JsonObject, usage: Usage | None = None) -> None:
@@ -462,7 +465,7 @@ def raise_reported_error(document: JsonObject, usage: Usage | None = None) -> No
 
 def _plain_text(raw: bytes) -> str | None:
     """A body that is not JSON; None for a page made for people."""
-    text = raw[: 4 * _MAX_ERROR_CHARS].decode("utf-8", "replace").strip()
+    text = raw.decode("utf-8", "replace").strip()
     return None if text.startswith("<") else text
 
 
@@ -497,22 +500,26 @@ def _place(loc: object) -> str:
     return ".".join(str(step) for step in loc if step != "body") if isinstance(loc, list) else ""
 
 
-def _wire_error(facts: Mapping[str, object], *, status: int | None = None, usage: Usage | None = None) -> WireError:
+def _wire_error(
+    facts: Mapping[str, object], *, status: int | None = None, usage: Usage | None = None, secret: str | None = None
+) -> WireError:
     code = facts.get("code")
     if type(code) is int:
         code = None if code == status else str(code)
     ours = "upstream reported an error" if status is None else f"upstream returned HTTP {status}"
     return WireError(
-        _text(facts.get("message")) or ours,
-        _text(facts.get("type")) or _text(facts.get("status")) or _type_by(status),
-        _text(code),
-        _text(facts.get("param")),
+        _text(facts.get("message"), secret) or ours,
+        _text(facts.get("type"), secret) or _text(facts.get("status"), secret) or _type_by(status),
+        _text(code, secret),
+        _text(facts.get("param"), secret),
         usage,
     )
 
 
-def _text(value: object) -> str | None:
-    return value[:_MAX_ERROR_CHARS] if isinstance(value, str) and value else None
+def _text(value: object, secret: str | None = None) -> str | None:
+    if not isinstance(value, str) or not value:
+        return None
+    return (value.replace(secret, "[key]") if secret else value)[:_MAX_ERROR_CHARS]
 
 
 def _type_by(status: int | None) -> str:

@@ -7,6 +7,7 @@ ChunkShaper, which says whether they may end where they do.
 Rules: nulls say nothing; neither does obfuscation, which is padding against those who measure the lengths of chunks.
 """
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from llmkit import wire_json
@@ -65,10 +66,13 @@ class Assembler:
     choice that ended with `stop`. Not for two threads at once.
 
     max_bytes  of text beyond which the stream amounts to no answer; a chunk with log probabilities counts whole
+    may_hold   whether there is room for so many bytes of it altogether; if not, the stream amounts to none either
     """
 
-    def __init__(self, max_bytes: int) -> None:
-        self._room_bytes = max_bytes
+    def __init__(self, max_bytes: int, may_hold: Callable[[int], bool] = lambda held: True) -> None:
+        self._max_bytes = max_bytes
+        self._may_hold = may_hold
+        self._held_bytes = 0
         self._fits = True
         self._finished = False
         self._head: JsonObject = {}
@@ -100,11 +104,12 @@ class Assembler:
         """Whether what a choice says has a place in the answer, and room; notes whether it is the end."""
         fields, delta = said(choice), said(choice["delta"])
         logprobs = fields.get("logprobs")
-        self._room_bytes -= written_bytes(delta) if logprobs is None else len(payload)
+        self._held_bytes += written_bytes(delta) if logprobs is None else len(payload)
         self._finished, ended = "finish_reason" in fields, self._finished
         return (
             not ended
-            and self._room_bytes >= 0
+            and self._held_bytes <= self._max_bytes
+            and self._may_hold(self._held_bytes)
             and fields.keys() <= {"index", "delta", "finish_reason", "logprobs"}
             and (choice["index"], fields.get("finish_reason", "stop")) == (0, "stop")
             and delta.pop("role", "assistant") == "assistant"

@@ -41,6 +41,8 @@ _LF, _CR = 0x0A, 0x0D
 _CHUNK: Final = "chat.completion.chunk"
 _WHOLE_HEAD: Final = 4
 """object, id, created and model: what is the same in every chunk."""
+MOST_CALLS: Final = 1024
+"""Of one choice. A request has at most 128 tools; a stream that opens calls without end would fill memory with them."""
 _FORM_OF_CHOICE: Final = frozenset({"index", "delta", "finish_reason"})
 
 
@@ -311,6 +313,8 @@ class _ToolCalls:
         return known or (self._calls[-1] if self._calls else None)
 
     def _open(self, given: int | None) -> _Call:
+        if len(self._calls) == MOST_CALLS:
+            raise Malformed("more tool calls than any answer makes")
         index = given if given is not None and given not in self._taken else self._free
         call = _Call(index)
         self._calls.append(call)

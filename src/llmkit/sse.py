@@ -14,6 +14,7 @@ from typing import NamedTuple
 DONE = b"[DONE]"
 _BOM = b"\xef\xbb\xbf"
 _LF, _CR = 0x0A, 0x0D
+_FIELDS = (b"data", b"event")
 
 
 class EventTooLarge(ValueError):
@@ -42,6 +43,11 @@ class SSEReader:
         self._size = 0
         self._data: list[bytes] = []
         self._event: str | None = None
+
+    @property
+    def held(self) -> int:
+        """Bytes that the reader keeps of the event that is not complete yet; at most max_event_bytes."""
+        return self._size + len(self._partial)
 
     def feed(self, chunk: bytes) -> list[SSEEvent]:
         """Take the next read, of any size; the events that it completes come back, oldest first.
@@ -80,18 +86,26 @@ class SSEReader:
 
     def _take(self, lines: list[bytes]) -> list[SSEEvent]:
         events = []
+        size, limit, data = self._size, self._limit, self._data
         for line in lines:
-            self._size += len(line) + 1
-            if self._size > self._limit:
-                break
-            if not line:
-                if self._data:
-                    events.append(SSEEvent(b"\n".join(self._data), self._event))
-                self._forget()
-            elif line.startswith(b"data: "):
-                self._data.append(line[6:])
-            else:
-                self._field(line)
+            if line:
+                size += len(line) + 1
+                if size > limit:
+                    break
+                if line.startswith(b"data: "):
+                    data.append(line[6:])
+                elif line.startswith(_FIELDS):
+                    self._field(line)
+            elif size:  # else one of a run of blank lines: there is nothing to end
+                size += 1
+                if size > limit:
+                    break
+                if data:
+                    events.append(SSEEvent(b"\n".join(data), self._event))
+                    data = self._data = []
+                self._event = None
+                size = 0
+        self._size = size
         return events
 
     def _field(self, line: bytes) -> None:
@@ -102,7 +116,7 @@ class SSEReader:
             self._event = value.removeprefix(b" ").decode("utf-8", "replace") or None
 
     def _bounded(self, events: list[SSEEvent]) -> list[SSEEvent]:
-        if self._size + len(self._partial) > self._limit:
+        if self.held > self._limit:
             self._too_large = True
             self._forget()
             self._partial.clear()

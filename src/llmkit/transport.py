@@ -12,16 +12,18 @@ Rules.
   is then the ProviderError with those facts. The socket is closed before it is raised.
 - A redirect is an error: headers, Authorization among them, go to the configured origin only.
 - A pooled connection that ends without a byte of an answer is replaced by a fresh one, once.
-- A connection is pooled only after a whole answer to a whole request.
+- A connection is pooled only after a whole answer to a whole request. One that is given up within a request is reset.
 """
 
 import errno
 import functools
+import math
 import os
 import re
 import select
 import socket
 import ssl
+import struct
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -40,6 +42,7 @@ SEND_BYTES = 262_144  # a larger body leaves in slices, so that it is not copied
 END_S = 0.005  # far longer than the end takes to follow, and shorter than a connection takes to open
 ONE_WRITE_BYTES = 65_536  # a body up to this size is copied behind its head, to leave in the same packet
 
+_RESET = struct.pack("ii", 1, 0)  # half a request is not for delivery, and its reader may never make room for the rest
 _METHODS = frozenset(("DELETE", "GET", "PATCH", "POST", "PUT"))  # not HEAD: its answer is framed otherwise
 _OWN_HEADERS = frozenset(
     ("accept-encoding", "connection", "content-length", "expect", "host", "te", "trailer", "transfer-encoding")
@@ -244,6 +247,7 @@ class Exchange:
         self._watch = Watch(sock.fileno(), call)
         self._ttft = Deadline(call.clock() + timeouts.ttft_s, "ttft")
         self._idle_s = timeouts.idle_s
+        self._rest = Deadline(math.inf, "rest")
         self._give_back = give_back
         self._reused = reused
         self._reader = ResponseReader()
@@ -288,6 +292,10 @@ class Exchange:
         self._body_seen = True
         return data
 
+    def hurry(self, seconds: float) -> None:
+        """Let the rest of the body take so long at most, beside the other clocks; a clock named `rest` fires then."""
+        self._rest = Deadline(self._call.clock() + seconds, "rest")
+
     def close(self, *, awaiting_end: bool = False) -> None:
         """Pool the connection if the answer is whole (its end may just have arrived), else close it. Idempotent.
 
@@ -299,12 +307,12 @@ class Exchange:
         if self._request_is_out and self._is_whole(awaiting_end) and self._reader.keep_alive:
             self._give_back(self._sock)
         else:
-            self._sock.close()
+            self._hang_up()
 
     def _body_deadline(self, awaiting_first: bool) -> Deadline:
         if not self._body_seen:
-            return self._ttft
-        idle = Deadline(self._call.clock() + self._idle_s, "idle")
+            return min(self._ttft, self._rest)
+        idle = min(Deadline(self._call.clock() + self._idle_s, "idle"), self._rest)
         return min(idle, self._ttft) if awaiting_first else idle
 
     def _write(self, data: bytes) -> bool:
@@ -368,10 +376,16 @@ class Exchange:
                 return False
         return self._reader.complete
 
+    def _hang_up(self) -> None:
+        """Close the socket; by a reset if half of the request is still on its way."""
+        if self._sent and not self._request_is_out:
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        self._sock.close()
+
     def _abandon(self, error: BaseException) -> NoReturn:
         """Close the socket, and raise what the error means."""
         self._open = False
-        self._sock.close()
+        self._hang_up()
         if not isinstance(error, _FAILURES):
             raise error
         ended = isinstance(error, (ConnectionError, ssl.SSLError))

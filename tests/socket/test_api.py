@@ -6,6 +6,7 @@ import threading
 from gateway.api import Health
 from gateway.app import build_gateway
 from gateway.config import load
+from gateway.places import PlaceLimits
 from gateway.server import FrontLimits
 from tests.support.front import (
     CHAT,
@@ -73,7 +74,7 @@ class HealthTest(FrontCase):
             self.wait(answer)
             whole()(peer, request)
 
-        front = self.live(waiting, limits=FrontLimits(max_in_flight=1))
+        front = self.live(waiting, limits=FrontLimits(places=PlaceLimits(places=1, queue=0)))
         client = self.client(front)
         client.chat()
         self.wait(arrived)

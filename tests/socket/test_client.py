@@ -9,9 +9,11 @@ import unittest
 from collections.abc import Mapping
 from contextlib import closing
 from email.utils import formatdate
+from unittest.mock import patch
 
 from llmkit.client import OpenAICompatClient, Timeouts, UpstreamAnswer, approx_tokens, messages_tokens
 from llmkit.errors import ProviderError
+from llmkit.room import FREE_BYTES, STEP_BYTES, Room
 from llmkit.types import Usage
 from tests.support.scripted_upstream import (
     Peer,
@@ -56,6 +58,18 @@ def once(*pieces: bytes) -> Script:
     return script
 
 
+def in_turn(*answers: bytes) -> Script:
+    """One answer per request on one connection, then wait for the client to close."""
+
+    def script(peer: Peer) -> None:
+        for data in answers:
+            peer.request()
+            peer.send(data)
+        peer.closed_within(10)
+
+    return script
+
+
 def event(payload: object) -> bytes:
     """A chunk that holds one event."""
     return chunk(b"data: " + (payload if isinstance(payload, bytes) else json.dumps(payload).encode()) + b"\n\n")
@@ -78,6 +92,7 @@ class ClientTest(unittest.TestCase):
         timeouts: Timeouts = PATIENT,
         max_event_bytes: int = 1_048_576,
         max_answer_bytes: int = 33_554_432,
+        room: Room | None = None,
     ) -> OpenAICompatClient:
         """A client of an upstream that runs the scripts."""
         upstream = ScriptedUpstream(*scripts)
@@ -89,6 +104,7 @@ class ClientTest(unittest.TestCase):
             wall_s=lambda: NOW_S,
             max_event_bytes=max_event_bytes,
             max_answer_bytes=max_answer_bytes,
+            room=room,
         )
         self.addCleanup(client.close)
         return client
@@ -288,6 +304,24 @@ class RefusalTest(ClientTest):
                 error = self.refusal((head + rest).encode("latin-1"), timeouts=HURRIED)
                 self.assertEqual((error.kind, error.status, error.retry_after_s), ("rate_limit", 429, 7.0))
 
+    def test_an_error_body_that_drips_is_not_waited_for(self) -> None:
+        """The idle clock would never fire, and another deployment could have answered."""
+        closed = threading.Event()
+
+        def script(peer: Peer) -> None:
+            peer.request()
+            peer.send(b"HTTP/1.1 429 No\r\nretry-after: 7\r\ncontent-length: 100000\r\n\r\n{")
+            for _ in range(1000):
+                if peer.closed_within(0.005):
+                    return closed.set()
+                peer.send(b" ")
+            raise AssertionError("the body was waited for")
+
+        with patch("llmkit.client._ERROR_BODY_S", 0.1), self.assertRaises(ProviderError) as caught:
+            self.client(script).open(b"{}", stream=False)
+        self.assertEqual((caught.exception.kind, caught.exception.retry_after_s), ("rate_limit", 7.0))
+        self.assertTrue(closed.wait(5))
+
     def test_a_connection_survives_an_error(self) -> None:
         """The body was read to its end, so the next call does not connect again."""
 
@@ -468,6 +502,75 @@ class EventsTest(ClientTest):
             cancel.fire(InterruptedError("gone"))
             with self.assertRaisesRegex(InterruptedError, "gone"):
                 upstream.next_event()
+
+
+class RoomTest(ClientTest):
+    """What the answers of many calls may hold of memory altogether."""
+
+    LARGE = b"x" * (FREE_BYTES + 1)
+
+    def test_a_whole_answer_counts_until_it_is_let_go(self) -> None:
+        """Closing it gives its connection back, but whoever read it still has it."""
+        room = Room(STEP_BYTES)
+        client = self.client(once(answer(self.LARGE)), once(answer(self.LARGE)), once(answer(self.LARGE)), room=room)
+        first, second, third = (client.open(b"{}", stream=False) for _ in range(3))
+        self.assertEqual(first.whole(), self.LARGE)
+        first.close()
+        self.assertEqual(room.taken, STEP_BYTES)
+        with second, self.assertRaises(ProviderError) as caught:
+            second.whole()
+        self.assert_unusable(caught.exception, "no room")
+        first.let_go()
+        first.let_go()
+        with third:
+            self.assertEqual(third.whole(), self.LARGE)
+        self.assertEqual(room.taken, 0)
+
+    def test_small_answers_need_no_room(self) -> None:
+        """Nor does a stream whose reader lets everything go as it comes, however long it is."""
+        room = Room(0)
+        small = answer(b"x" * (FREE_BYTES - 1))
+        stream = stream_head() + event(b"x" * 10_000) * 100 + chunk(b"")
+        client = self.client(in_turn(small, stream, stream), room=room)
+        with client.open(b"{}", stream=False) as upstream:
+            self.assertEqual(len(upstream.whole()), FREE_BYTES - 1)
+        with client.open(b"{}", stream=True) as upstream:
+            upstream.let_go()
+            self.assertEqual(len(list(iter(upstream.next_event, None))), 100)
+        with client.open(b"{}", stream=True) as upstream, self.assertRaises(ProviderError) as caught:
+            list(iter(upstream.next_event, None))
+        self.assert_unusable(caught.exception, "no room")
+
+    def test_an_event_that_is_not_complete_counts(self) -> None:
+        """It is held by nobody but the reader; what was taken is given back when the answer is let go."""
+        room = Room(STEP_BYTES)
+
+        def cut(peer: Peer) -> None:
+            peer.request()
+            peer.send(stream_head(), chunk(b"data: " + self.LARGE))
+
+        client = self.client(cut, cut, room=room)
+        first, second = (client.open(b"{}", stream=True) for _ in range(2))
+        for upstream, why in ((first, "whole"), (second, "no room")):
+            upstream.let_go()
+            with self.assertRaisesRegex(ProviderError, why):
+                upstream.next_event()
+        self.assertEqual(room.taken, STEP_BYTES)
+        first.let_go()
+        second.let_go()
+        self.assertEqual(room.taken, 0)
+
+    def test_the_calls_for_library_users_leave_nothing_counted(self) -> None:
+        """A completion, a stream, and one that fails."""
+        room = Room(STEP_BYTES)
+        large = json.dumps({**COMPLETION, "padding": "x" * FREE_BYTES}).encode()
+        stream = stream_head() + event(delta("x" * FREE_BYTES, "stop")) + event(b"[DONE]") + chunk(b"")
+        client = self.client(in_turn(answer(large), stream, answer(self.LARGE)), room=room)
+        client.chat(LibraryTest.BODY)
+        list(client.stream(LibraryTest.BODY))
+        with self.assertRaises(ProviderError):
+            client.chat(LibraryTest.BODY)
+        self.assertEqual(room.taken, 0)
 
 
 class LibraryTest(ClientTest):

@@ -323,9 +323,10 @@ class SignalTest(unittest.TestCase):
             gateway.signal(signal.SIGHUP)
             self.assertTrue(gateway.wait_for_event("reload_refused")["faults"])
             self.assertEqual(gateway.chat(made["key"], model="mini")[0], 200)
-            (gateway.folder / "gateway.toml").write_text(QUICK + CONFIG.replace('"mini"', '"maxi"'))
+            (gateway.folder / "gateway.toml").write_text(QUICK + CONFIG.replace('"mini"', '"maxi"') + "[router]\n")
             gateway.signal(signal.SIGHUP)
             gateway.wait_for_event("reloaded")
+            self.assertIn("router", gateway.wait_for_event("config_warning")["detail"])
             self.assertEqual([gateway.chat(made["key"], model=name)[0] for name in ("mini", "maxi")], [404, 200])
 
     def test_the_log_tells_how_deployments_stand(self) -> None:

@@ -15,8 +15,10 @@ from unittest import mock
 
 from gateway.clock import RealClock
 from gateway.errors import ClientGone, Draining
+from gateway.exchange import Exchange
 from gateway.http_head import HttpRefusal
-from gateway.server import Exchange, FrontLimits, FrontServer
+from gateway.places import PlaceLimits
+from gateway.server import FrontLimits, FrontServer
 from llmkit.types import Cancel
 
 PATIENCE_S = 10.0  # only a failing test waits so long
@@ -461,7 +463,7 @@ class AnswerTest(FrontCase):
         self.assertEqual(client.answer().headers["connection"], "close")
         self.assertEqual(client.rest(), b"")
 
-    @mock.patch("gateway.server._LINGER_S", 1000)
+    @mock.patch("gateway.lobby.LEAVE_S", 1000)
     def test_the_end_of_the_last_answer_is_said_at_once(self) -> None:
         """The client is not kept waiting while the server reads on."""
         client = self.connect(self.serve(echo))
@@ -720,6 +722,7 @@ class LimitTest(FrontCase):
                 return answer.body
         raise AssertionError("no place became free")
 
+    @mock.patch("gateway.lobby.LEAVE_S", 1000)
     def test_connections_turned_away_do_not_pile_up(self) -> None:
         """At most 64 are kept open for a moment."""
         server = self.serve(echo, FrontLimits(max_connections=1))
@@ -727,19 +730,22 @@ class LimitTest(FrontCase):
         clients = [self.connect(server) for _ in range(200)]
         for client in clients:
             self.assertTrue(client.rest().startswith(b"HTTP/1.1 503 "))
-        self.assertLessEqual(len(server._refused), 65)
+        self.until(lambda: server.parked <= 1 + 64)
 
     def test_a_request_too_many_is_refused_at_once_and_health_is_not(self) -> None:
         """503 beside a busy one; an exempt path is served."""
         asked, done = threading.Event(), threading.Event()
 
         def handle(exchange: Exchange) -> None:
+            if exchange.head.path != "/healthz" and not exchange.enter("somebody"):
+                raise HttpRefusal(503, "overloaded", "full")
             if exchange.head.path == "/hello":
                 asked.set()
                 done.wait(PATIENCE_S)
             exchange.respond(200, TEXT, b"ok")
 
-        server = self.serve(handle, FrontLimits(max_in_flight=1), exempt=lambda path: path == "/healthz")
+        places = PlaceLimits(places=1, queue=0)
+        server = self.serve(handle, FrontLimits(places=places), exempt=lambda path: path == "/healthz")
         busy, refused, health = (self.connect(server) for _ in range(3))
         busy.send(GET.replace(b"hello", b"first") + GET)
         self.assertEqual(busy.answer().status, 200)
@@ -774,10 +780,11 @@ class LimitTest(FrontCase):
     def test_a_connection_without_a_thread_is_turned_away(self) -> None:
         """When no thread can be started the client hears 503, and its place is free again."""
         server = self.serve(echo)
-        with mock.patch("socketserver.threading.Thread", side_effect=RuntimeError("can't start new thread")):
+        with mock.patch("gateway.workers.threading.Thread", side_effect=RuntimeError("can't start new thread")):
             client = self.connect(server)
+            client.send(GET)
             self.assert_refused(client.answer(), 503, "overloaded")
-        self.assertEqual(server.connections, 0)
+        self.assertEqual((server.in_flight, server.threads), (0, 0))
         client = self.connect(server)
         client.send(GET)
         self.assertEqual(client.answer().status, 200)
@@ -831,7 +838,6 @@ class DrainTest(FrontCase):
         server.stop_admitting()
         self.assertEqual([served.rest(), fresh.rest()], [b"", b""])
         late = self.connect(server)
-        self.until(lambda: any(connection.parked for connection in server._snapshot()))
         late.send(GET)
         answer = late.answer()
         self.assertEqual((answer.headers["connection"], answer.body), ("close", b"True"))

@@ -13,15 +13,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.api import HEALTH_PATHS, Api, Health
-from gateway.app import build_gateway
+from gateway.api import EXEMPT_PATHS, Api, Health
+from gateway.app import answer_room, build_gateway
 from gateway.clock import Clock, RealClock
 from gateway.engines.threads import BlockingEffects
 from gateway.errors import ClientGone, Draining
+from gateway.exchange import Exchange
 from gateway.http_head import HttpRefusal
+from gateway.metrics import Metrics
 from gateway.oplog import OpLog
+from gateway.ops import metrics_page
 from gateway.providers import Provider
-from gateway.server import Exchange, FrontLimits, FrontServer
+from gateway.server import FrontLimits, FrontServer
 from llmkit.sse import frame
 from tests.support import scripted_upstream
 from tests.support.scripted_upstream import Peer, Request, ScriptedUpstream
@@ -52,7 +55,9 @@ class Front:
     durability  `normal` unless a test needs `full`, which waits for the disk in every request
     health  what the readiness page is told
     log     what the operator would read on stderr
+    answer_room  the memory of all answers; stop() raises if some of it is still taken
     spans   every finished span
+    metrics what its traffic is counted by
     """
 
     def __init__(
@@ -68,17 +73,21 @@ class Front:
         self.log = io.StringIO()
         self.spans = MemorySink()
         self._oplog = OpLog(RealClock(), self.log)
+        self.metrics = Metrics()
         self._ended = 0
         self._changed = threading.Condition()
         self.world = RealWorld(config=config, clock=clock, env={"UP_KEY": PROVIDER_KEY, "UP_KEY_2": SECOND_KEY})
         self.errors = self.world.errors
+        self.answer_room = answer_room(self.world.config)
         self.world.gateway = build_gateway(
             self.world.config,
             self.world.books,
             clock=self.world.clock,
+            room=self.answer_room,
             tracer=Tracer(self.spans),
             providers=providers,
             on_error=self._on_error,
+            metrics=self.metrics,
         )
         self.health = Health(True, (), {})
         self.api = Api(
@@ -87,14 +96,24 @@ class Front:
             control_secret=CONTROL_SECRET,
             effects=BlockingEffects(),
             health=lambda: self.health,
+            metrics=metrics_page(
+                self.metrics,
+                self.world.books,
+                self._oplog,
+                front=lambda: self.server,
+                gateway=lambda: self.api.gateway,
+                started_ms=self.world.clock.wall_ms(),
+                on_error=self._on_error,
+            ),
             clock=self.world.clock,
+            on_refused=self.metrics.note_refusal,
         )
         self.server = FrontServer(
             ("127.0.0.1", 0),
             self._handle,
             limits or FrontLimits(),
             self.world.clock,
-            exempt=HEALTH_PATHS.__contains__,
+            exempt=EXEMPT_PATHS.__contains__,
             on_error=self._on_error,
             stamp=lambda: [("x-request-id", self.world.gateway.new_facts().request_id)],
         )
@@ -154,6 +173,8 @@ class Front:
             holds = [hold for hold in self.world.run("ledger.holds") if hold["state"] == "open"]
             if left or holds or self.server.connections or not report["ok"]:
                 raise AssertionError(f"{left} requests and {holds} were left: {report}")
+            if self.answer_room.taken:
+                raise AssertionError(f"{self.answer_room.taken} bytes of answers are still counted")
         finally:
             self.world.__exit__()
 

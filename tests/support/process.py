@@ -36,7 +36,8 @@ def run_cli(*arguments: str, env: Mapping[str, str] | None = None) -> subprocess
 class GatewayProcess:
     """`python -m gateway.api` in a folder of its own. Use as a context manager.
 
-    config  the text of its gateway.toml; None starts the demo
+    config   the text of its gateway.toml; None starts the demo
+    printed  its lines on stdout, and `errors` those on stderr; all of them after wait()
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class GatewayProcess:
             command, cwd=self.folder, env=environment(env), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self.printed: list[str] = []
         self.errors: list[str] = []
         self._readers = [
             threading.Thread(target=self._read_output, daemon=True),
@@ -150,6 +152,7 @@ class GatewayProcess:
         assert self.child.stdout is not None
         with self.child.stdout:
             for line in self.child.stdout:
+                self.printed.append(line)
                 self._lines.put(line.rstrip("\n"))
 
     def _read_errors(self) -> None:

@@ -26,6 +26,7 @@ from gateway.providers import Provider
 from gateway.router import Catalog
 from gateway.store import Durability
 from gateway.types import Window
+from llmkit.room import Room
 from tracekit.trace import Tracer
 
 T = TypeVar("T")
@@ -135,7 +136,7 @@ class SimWorld:
         upstreams = Upstreams(self.providers, self.config.providers, self.clock)
         return Gateway(
             admission=Admission(self.keys, self.ledger, Catalog(self.config, draw), self.config.tenants, self.clock),
-            caching=Caching(None),
+            caching=Caching(None, Room(0)),
             ledger=self.ledger,
             dispatcher=Dispatcher(upstreams, fleet, self.config.retry, self.clock, draw=draw),
             fleet=fleet,

@@ -5,7 +5,7 @@ import unittest
 from typing import Any
 
 from llmkit.openai import CALL_FRAME_BYTES, MOST_CHOICES, Malformed, WireError
-from llmkit.openai_stream import ChunkShaper
+from llmkit.openai_stream import MOST_CALLS, ChunkShaper
 from llmkit.types import Usage
 
 PARTS = ["pong: ", "café ", "✓ 🚀", " done"]
@@ -595,6 +595,16 @@ class FailureTest(unittest.TestCase):
             shape([chunk(ROLE, index=MOST_CHOICES)], shaping)
         with self.assertRaises(Malformed):
             shape([{"choices": [{"delta": {}} for _ in range(MOST_CHOICES + 1)]}])
+
+    def test_more_tool_calls_than_any_answer_makes_are_no_answer(self) -> None:
+        """At once or one by one: each stays in memory until the stream ends."""
+        shaping = shaper()
+        shape([called(*(call(name="f", id=f"c{number}") for number in range(MOST_CALLS)))], shaping)
+        shape([called(call("{}", index=0))], shaping)
+        with self.assertRaises(Malformed):
+            shape([called(call(name="f", id="one more"))], shaping)
+        with self.assertRaises(Malformed):
+            shape([called(*(call(index=number, id=f"c{number}") for number in range(MOST_CALLS + 1)))])
 
     def test_what_is_no_chunk_is_malformed(self) -> None:
         """Never another exception."""

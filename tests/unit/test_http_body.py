@@ -2,40 +2,9 @@
 
 import unittest
 
-from gateway.http_body import ChunkedReader
+from gateway.http_body import MAX_CHUNKS, ChunkedReader
 from gateway.http_head import HttpRefusal
-
-MALFORMED: list[tuple[str, bytes]] = [
-    ("no size", b"\r\n"),
-    ("a size that is no number", b"x\r\n"),
-    ("a prefixed size", b"0x2\r\nab\r\n"),
-    ("a signed size", b"+2\r\nab\r\n"),
-    ("a negative size", b"-1\r\n"),
-    ("a size with an underscore", b"1_0\r\n"),
-    ("a space before the size", b" 2\r\nab\r\n"),
-    ("a space behind the size", b"2 \r\nab\r\n"),
-    ("a space before the extension", b"2 ;a=b\r\nab\r\n"),
-    ("nine digits", b"000000002\r\nab\r\n"),
-    ("a bare LF behind the size", b"2\nab\r\n"),
-    ("a bare LF behind an extension", b"2;a\nab\r\n"),
-    ("a CR inside an extension", b"2;a\rb\r\nab\r\n"),
-    ("NUL inside an extension", b"2;a\x00\r\nab\r\n"),
-    ("a size line of 257 bytes", b"2;" + b"a" * 253 + b"\r\nab\r\n"),
-    ("a size line without end", b"2;" + b"a" * 300),
-    ("more content than stated", b"2\r\nabc\r\n"),
-    ("a bare LF behind the content", b"2\r\nab\n0\r\n\r\n"),
-    ("a bare CR behind the content", b"2\r\nab\r0\r\n\r\n"),
-    ("no CRLF behind the content", b"2\r\nab0\r\n\r\n"),
-    ("two other bytes behind the content", b"2\r\nabxx0\r\n\r\n"),
-    ("a CR and another byte behind the content", b"2\r\nab\rx0\r\n\r\n"),
-    ("a bare LF at the end", b"0\r\n\n"),
-    ("a trailer without a colon", b"0\r\ngarbage\r\n\r\n"),
-    ("a trailer with a space before the colon", b"0\r\nX : y\r\n\r\n"),
-    ("a folded trailer", b"0\r\nX: y\r\n z\r\n\r\n"),
-    ("a trailer that ends with a bare LF", b"0\r\nX: y\n\r\n"),
-    ("trailers of 9 KB", b"0\r\n" + b"X: yyyyyyy\r\n" * 800 + b"\r\n"),
-    ("a trailer without end", b"0\r\nX: " + b"y" * 9000),
-]
+from tests.support.raw_requests import MALFORMED_CHUNKS
 
 
 def refusal(raw: bytes, max_bytes: int = 1000) -> HttpRefusal | None:
@@ -52,7 +21,7 @@ class ChunkedReaderTest(unittest.TestCase):
         """Sizes in either case, extensions and trailers dropped, the rest untouched."""
         reader = ChunkedReader(1000)
         chunks = b"5;name=value\r\nhello\r\n00A\r\n, wide wor\r\n2\r\nld\r\n0;last\r\n"
-        trailers = b"X-Sum: 1\r\nContent-Length: 9\r\n\r\n"
+        trailers = b"X-Sum: 1\r\nServer-Timing: db\r\n\r\n"
         self.assertEqual(reader.feed(chunks + trailers + b"GET /"), b"hello, wide world")
         self.assertTrue(reader.complete)
         self.assertEqual(reader.rest, b"GET /")
@@ -77,7 +46,7 @@ class ChunkedReaderTest(unittest.TestCase):
 
     def test_malformed_bodies_are_refused(self) -> None:
         """At once and byte by byte, with 400."""
-        for name, raw in MALFORMED:
+        for name, raw in MALFORMED_CHUNKS:
             with self.subTest(name):
                 error = refusal(raw)
                 assert error is not None
@@ -94,6 +63,12 @@ class ChunkedReaderTest(unittest.TestCase):
             error = refusal(raw, max_bytes=8)
             assert error is not None
             self.assertEqual((error.status, error.code), (413, "request_too_large"))
+
+    def test_a_body_may_have_so_many_chunks_and_no_more(self) -> None:
+        """The last, empty one included: reading a chunk of one byte costs as much as reading a large one."""
+        for chunks, status in (MAX_CHUNKS - 1, None), (MAX_CHUNKS, 413):
+            error = refusal(b"1\r\na\r\n" * chunks + b"0\r\n\r\n", max_bytes=MAX_CHUNKS)
+            self.assertEqual(error and error.status, status)
 
     def test_an_empty_body_is_a_body(self) -> None:
         """Even when nothing is allowed."""

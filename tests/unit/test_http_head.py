@@ -12,20 +12,9 @@ from gateway.http_head import (
     find_head_end,
     parse_head,
 )
+from tests.support.raw_requests import GET, HOSTILE_HEADS, POST, full_head, post
 
 LIMITS = HeadLimits()
-POST = b"POST /v1/chat/completions HTTP/1.1\r\nHost: gw:8080\r\n"
-GET = b"GET /v1/models HTTP/1.1\r\nHost: gw:8080\r\n"
-
-
-def post(*lines: bytes) -> bytes:
-    """A POST head with these field lines after Host."""
-    return POST + b"".join(line + b"\r\n" for line in lines) + b"\r\n"
-
-
-def first_line(line: bytes) -> bytes:
-    """A head with this request line and a Host."""
-    return line + b"\r\nHost: gw\r\n\r\n"
 
 
 def read(buffer: bytes) -> RequestHead | None:
@@ -34,127 +23,15 @@ def read(buffer: bytes) -> RequestHead | None:
     return None if end is None else parse_head(buffer[:end], LIMITS)
 
 
-# (name, bytes, status)
-HOSTILE: list[tuple[str, bytes, int]] = [
-    # two framings, or one said twice
-    ("both framings", post(b"Content-Length: 4", b"Transfer-Encoding: chunked"), 400),
-    ("both framings, reversed", post(b"Transfer-Encoding: chunked", b"Content-Length: 4"), 400),
-    ("two lengths that differ", post(b"Content-Length: 4", b"Content-Length: 0"), 400),
-    ("two lengths that agree", post(b"Content-Length: 4", b"content-length: 4"), 400),
-    ("a list of lengths", post(b"Content-Length: 4, 4"), 400),
-    ("an underscored length beside a length", post(b"Content_Length: 0", b"Content-Length: 44"), 400),
-    ("an underscored coding", post(b"Transfer_Encoding: chunked"), 400),
-    ("an underscored key", post(b"x_api_key: k"), 400),
-    ("two codings", post(b"Transfer-Encoding: chunked", b"Transfer-Encoding: chunked"), 400),
-    # lengths that int() takes
-    ("a plus sign", post(b"Content-Length: +4"), 400),
-    ("a minus sign", post(b"Content-Length: -1"), 400),
-    ("an underscore in the length", post(b"Content-Length: 1_0"), 400),
-    ("hexadecimal", post(b"Content-Length: 0x4"), 400),
-    ("an exponent", post(b"Content-Length: 1e3"), 400),
-    ("a fraction", post(b"Content-Length: 4.0"), 400),
-    ("letters", post(b"Content-Length: abc"), 400),
-    ("no length at all", post(b"Content-Length:"), 400),
-    ("thirteen digits", post(b"Content-Length: 1000000000000"), 400),
-    ("Arabic digits in UTF-8", post(b"Content-Length: \xd9\xa4"), 400),
-    ("a superscript digit", post(b"Content-Length: \xb2"), 400),
-    ("a blank inside the length", post(b"Content-Length: 4 4"), 400),
-    # codings
-    ("chunked last in a list", post(b"Transfer-Encoding: gzip, chunked"), 400),
-    ("chunked first in a list", post(b"Transfer-Encoding: chunked, identity"), 400),
-    ("identity", post(b"Transfer-Encoding: identity"), 400),
-    ("no coding", post(b"Transfer-Encoding:"), 400),
-    ("a near miss", post(b"Transfer-Encoding: xchunked"), 400),
-    ("a quoted coding", post(b'Transfer-Encoding: "chunked"'), 400),
-    ("a vertical tab before the coding", post(b"Transfer-Encoding: \x0bchunked"), 400),
-    ("a no-break space behind the coding", post(b"Transfer-Encoding: chunked\xa0"), 400),
-    ("chunked in HTTP/1.0", b"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
-    # field lines
-    ("a space before the colon", post(b"Content-Length : 4"), 400),
-    ("a tab before the colon", post(b"Content-Length\t: 4"), 400),
-    ("a line without a colon", post(b"garbage", b"Authorization: Bearer k"), 400),
-    ("an empty name", post(b": x"), 400),
-    ("a name that is no token", post(b"X(y): x"), 400),
-    ("a name with a byte above 127", post(b"X\xe9: x"), 400),
-    ("a blank inside a name", post(b"X Y: x"), 400),
-    ("a folded line", post(b"X-A: 1", b" folded"), 400),
-    ("a line folded with a tab", post(b"X-A: 1", b"\tfolded"), 400),
-    ("a folded first line", first_line(b"GET / HTTP/1.1\r\n X-A: 1"), 400),
-    ("a bare CR in a value", post(b"X-A: 1\rContent-Length: 4"), 400),
-    ("a bare LF in a value", post(b"X-A: 1\nContent-Length: 4"), 400),
-    ("bare LF throughout", b"GET / HTTP/1.1\nHost: gw\n\n", 400),
-    ("bare LF at the end only", b"GET / HTTP/1.1\r\nHost: gw\r\n\n", 400),
-    ("CR CR LF", b"GET / HTTP/1.1\r\nHost: gw\r\r\n\r\n", 400),
-    ("NUL in a value", post(b"X-A: a\x00b"), 400),
-    ("NUL in a name", post(b"X\x00A: b"), 400),
-    ("escape in a value", post(b"X-A: \x1b[2J"), 400),
-    ("DEL in a value", post(b"X-A: \x7f"), 400),
-    ("form feed in a value", post(b"X-A: a\x0cb"), 400),
-    # the request line
-    ("lower-case method", first_line(b"get / HTTP/1.1"), 400),
-    ("mixed-case method", first_line(b"Get / HTTP/1.1"), 400),
-    ("a method of 17 letters", first_line(b"A" * 17 + b" / HTTP/1.1"), 400),
-    ("a method with a hyphen", first_line(b"M-SEARCH / HTTP/1.1"), 400),
-    ("no method", first_line(b" / HTTP/1.1"), 400),
-    ("two spaces", first_line(b"GET  / HTTP/1.1"), 400),
-    ("a tab for a space", first_line(b"GET\t/ HTTP/1.1"), 400),
-    ("a space inside the target", first_line(b"GET /a b HTTP/1.1"), 400),
-    ("a trailing space", first_line(b"GET / HTTP/1.1 "), 400),
-    ("HTTP/0.9", b"GET /\r\n", 400),
-    ("HTTP/0.9 with a version", first_line(b"GET / HTTP/0.9"), 400),
-    ("HTTP/2.0", first_line(b"GET / HTTP/2.0"), 400),
-    ("HTTP/1.2", first_line(b"GET / HTTP/1.2"), 400),
-    ("HTTP/1.10", first_line(b"GET / HTTP/1.10"), 400),
-    ("HTTP/01.1", first_line(b"GET / HTTP/01.1"), 400),
-    ("HTTP/1", first_line(b"GET / HTTP/1"), 400),
-    ("lower-case protocol", first_line(b"GET / http/1.1"), 400),
-    ("the HTTP/2 preface", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400),
-    ("an absolute target", first_line(b"GET http://evil/ HTTP/1.1"), 400),
-    ("an authority target", first_line(b"CONNECT evil:443 HTTP/1.1"), 400),
-    ("an asterisk target", first_line(b"OPTIONS * HTTP/1.1"), 400),
-    ("a relative target", first_line(b"GET v1/models HTTP/1.1"), 400),
-    ("a fragment", first_line(b"GET /v1/models#x HTTP/1.1"), 400),
-    ("a byte above 127 in the target", first_line(b"GET /\xe9 HTTP/1.1"), 400),
-    ("NUL in the target", first_line(b"GET /\x00 HTTP/1.1"), 400),
-    ("an empty line first", b"\r\nGET / HTTP/1.1\r\nHost: gw\r\n\r\n", 400),
-    ("nothing but empty lines", b"\r\n\r\n", 400),
-    ("a TLS hello", b"\x16\x03\x01\x02\x00\x01\x00", 400),
-    # Host
-    ("no Host", b"GET / HTTP/1.1\r\n\r\n", 400),
-    ("two Hosts", GET + b"Host: evil\r\n\r\n", 400),
-    ("two Hosts in HTTP/1.0", b"GET / HTTP/1.0\r\nHost: a\r\nHost: a\r\n\r\n", 400),
-    ("an empty Host", b"GET / HTTP/1.1\r\nHost:\r\n\r\n", 400),
-    ("a Host with user information", b"GET / HTTP/1.1\r\nHost: a@b\r\n\r\n", 400),
-    ("a Host with a path", b"GET / HTTP/1.1\r\nHost: a/b\r\n\r\n", 400),
-    ("a list of Hosts", b"GET / HTTP/1.1\r\nHost: a, b\r\n\r\n", 400),
-    # other headers of one value
-    ("two Content-Types", post(b"Content-Type: text/plain", b"Content-Type: application/json"), 400),
-    ("two Expects", post(b"Expect: 100-continue", b"Expect: 100-continue"), 400),
-    # expectations
-    ("an unknown expectation", post(b"Content-Length: 2", b"Expect: banana"), 417),
-    ("an empty expectation", post(b"Expect:"), 417),
-    # sizes
-    ("a request line of 9 KB, unfinished", b"GET /" + b"a" * 9000, 414),
-    ("a request line of 9 KB", first_line(b"GET /" + b"a" * 9000 + b" HTTP/1.1"), 414),
-    ("a method without end", b"A" * 9000, 414),
-    ("a header line of 9 KB", post(b"X-A: " + b"a" * 9000), 431),
-    ("65 fields", post(*[b"X-%d: 1" % i for i in range(64)]), 431),
-    ("200 fields", post(*[b"X-%d: 1" % i for i in range(200)]), 431),
-    ("33 KB of fields", post(*[b"X-%d: " % i + b"a" * 8000 for i in range(5)]), 431),
-    ("33 KB of fields, unfinished", post(*[b"X-%d: " % i + b"a" * 8000 for i in range(5)])[:-4], 431),
-    ("a header without end", POST + b"X-A: " + b"a" * 40_000, 431),
-]
-
-
 class HostileHeadTest(unittest.TestCase):
     def test_the_table_is_as_long_as_it_claims(self) -> None:
         """No row was lost: at least sixty, all named differently."""
-        self.assertGreaterEqual(len({name for name, _, _ in HOSTILE}), 60)
-        self.assertEqual(len({name for name, _, _ in HOSTILE}), len(HOSTILE))
+        self.assertGreaterEqual(len({name for name, _, _ in HOSTILE_HEADS}), 60)
+        self.assertEqual(len({name for name, _, _ in HOSTILE_HEADS}), len(HOSTILE_HEADS))
 
     def test_no_hostile_head_is_accepted_or_waited_for(self) -> None:
         """Each is refused at once, with its status, and without quoting it."""
-        for name, raw, status in HOSTILE:
+        for name, raw, status in HOSTILE_HEADS:
             with self.subTest(name), self.assertRaises(HttpRefusal) as caught:
                 read(raw)
             self.assertEqual(caught.exception.status, status, name)
@@ -162,14 +39,14 @@ class HostileHeadTest(unittest.TestCase):
 
     def test_no_hostile_head_is_accepted_however_it_arrives(self) -> None:
         """Byte by byte, each is refused too."""
-        for name, raw, _ in HOSTILE:
+        for name, raw, _ in HOSTILE_HEADS:
             with self.subTest(name), self.assertRaises(HttpRefusal):
                 drip(raw)
 
     def test_every_status_has_its_code(self) -> None:
         """The codes are those of the HTTP contract."""
         codes: dict[int, set[str]] = {}
-        for _, raw, status in HOSTILE:
+        for _, raw, status in HOSTILE_HEADS:
             with self.assertRaises(HttpRefusal) as caught:
                 read(raw)
             codes.setdefault(status, set()).add(caught.exception.code)
@@ -276,11 +153,7 @@ class HonestHeadTest(unittest.TestCase):
 
     def test_a_head_as_large_as_the_limits_is_accepted(self) -> None:
         """64 fields, a request line of 8,192 bytes and 32,768 bytes in all are not too many."""
-        line = b"GET /" + b"a" * (8192 - len(b"GET / HTTP/1.1")) + b" HTTP/1.1\r\n"
-        fields = b"Host: gw\r\n" + b"".join(b"X-%02d: 1\r\n" % i for i in range(60))
-        long_ones = b"".join(b"Y-%d: " % i + b"b" * (8192 - 5) + b"\r\n" for i in range(2))
-        left = LIMITS.head_bytes - len(line + fields + long_ones) - len(b"Z: \r\n\r\n")
-        raw = line + fields + long_ones + b"Z: " + b"c" * left + b"\r\n\r\n"
+        raw = full_head()
         self.assertEqual(len(raw), LIMITS.head_bytes)
         head = read(raw)
         assert head is not None

@@ -784,7 +784,7 @@ class LevelTest(LedgerCase):
         for number, key_id in enumerate(("key1", "key2")):
             hold = self.book.reserve(self.book.set_limits(100, key_id=key_id), 30 + number, f"req_{number}")
             self.book.run(self.book.ledger.leave_unresolved(hold, "timeout", row(f"req_{number}", key_id=key_id)))
-        self.assertEqual(61, self.book.run(self.book.ledger.unresolved_total()))
+        self.assertEqual(61, self.book.run(self.book.ledger.pending_totals())[1])
 
 
 class QueuedTest(LedgerCase):
@@ -862,8 +862,8 @@ class _FullDisk:
     def enqueue(self, work: Work[object], *, vital: bool = True) -> None:
         self._store.enqueue(work, vital=vital)
 
-    async def read(self, sql: str, params: Any = ()) -> Any:
-        return await self._store.read(sql, params)
+    async def read(self, sql: str, params: Any = (), *, patience_s: float | None = None) -> Any:
+        return await self._store.read(sql, params, patience_s=patience_s)
 
 
 def _told(refusal: BudgetExceeded | BudgetReserved) -> tuple[int, str, float | None]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from llmkit.openai import from_wire
 from llmkit.openai_collect import Collector
-from llmkit.openai_stream import ChunkShaper
+from llmkit.openai_stream import MOST_CALLS, ChunkShaper
 from llmkit.types import Usage
 
 
@@ -70,14 +70,14 @@ class CollectorTest(unittest.TestCase):
 
     def test_an_answer_in_many_pieces_is_joined_at_once(self) -> None:
         """Text and calls: what there is already is not copied for each of them."""
-        calls = [{"index": at, "id": f"c{at}", "function": {"name": "f"}} for at in range(20_000)]
+        calls = [{"index": at, "id": f"c{at}", "function": {"name": "f"}} for at in range(MOST_CALLS)]
         answer = collected(
             *(chunk({"content": "x" * 500}) for _ in range(20_000)),
             *(chunk({"tool_calls": [call]}) for call in calls),
             chunk({}, "stop"),
         )
         message = answer["choices"][0]["message"]
-        self.assertEqual((len(message["content"]), len(message["tool_calls"])), (500 * 20_000, 20_000))
+        self.assertEqual((len(message["content"]), len(message["tool_calls"])), (500 * 20_000, MOST_CALLS))
 
     def test_choices_and_log_probabilities_keep_their_place(self) -> None:
         """By index, in order."""

@@ -500,6 +500,16 @@ class ErrorTest(unittest.TestCase):
         for body in ({"error": dict.fromkeys(("message", "type", "code", "param"), long)}, long, long.encode()):
             self.assertEqual({len(text) for text in self.facts(400, body) if text and text[0] == "x"}, {500})
 
+    def test_a_credential_is_out_before_a_text_is_cut(self) -> None:
+        """However it was escaped, and wherever the cut falls: no beginning of it is left."""
+        for padding in range(484, 502):
+            said = f"{'x' * padding} ab/cd+ef/gh="
+            body = {"error": dict.fromkeys(("message", "type", "code", "param"), said)}
+            for raw in json.dumps(body).encode(), json.dumps(body).replace("/", "\\/").encode(), said.encode():
+                error = parse_error(400, raw, "ab/cd+ef/gh=")
+                for text in error.message, error.type, error.code, error.param:
+                    self.assertNotIn("ab", text or "")
+
     def test_any_bytes_give_an_error(self) -> None:
         """Total: nesting, lone surrogates, junk."""
         for raw in (b"[" * 100_000, b"\xff\xfe", b"\x00", b'{"error":{"message":"a \\ud83d"}}', b'{"error":1e999}'):

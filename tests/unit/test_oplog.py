@@ -38,6 +38,13 @@ class OpLogTest(unittest.TestCase):
             [{"at_ms": self.clock.wall_ms(), "event": "reloaded", "warnings": ["a\nb"], "count": 2, "path": None}],
         )
 
+    def test_errors_are_counted(self) -> None:
+        """Also those for which there was no line; events are none."""
+        for _ in range(200):
+            self.log.error(ValueError("secret"))
+        self.log.event("reloaded")
+        self.assertEqual((self.log.errors, self.log.dropped), (200, 151))
+
     def test_any_value_can_be_a_fact(self) -> None:
         """What JSON does not know is written as its text; the line is ASCII."""
         self.log.event("x", where=ValueError("why"), text="é\ud83d\u2028")

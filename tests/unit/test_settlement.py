@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from gateway.config import load
+from gateway.context import RequestContext
 from gateway.engines.sim import SimCaller
 from gateway.errors import BudgetExceeded, BudgetReserved
 from gateway.evidence import Evidence, Reach, assess
 from gateway.ledger import AlreadyResolved, Purpose
 from gateway.migrations import MAX_NANOUSD
-from gateway.rows import Exit
+from gateway.rows import Exit, RequestRow
 from gateway.settlement import Ending, Settlement
 from llmkit.prices import Price, PriceEntry
 from llmkit.types import Usage
@@ -337,6 +338,27 @@ class CoverTest(SettlementCase):
                 self.cover(settlement, deployment="b", **last)
                 row = self.end(settlement, ROUTED)
                 self.assertEqual((self.overbilled, row["overage_nanousd"]), (named, 10_000 * len(named)))
+
+    def test_the_end_is_told_once_and_after_the_money(self) -> None:
+        """With the row as it was written, the facts as they are by then, and the time; without a hold too."""
+        told: list[tuple[str, str, int | None, float, int]] = []
+
+        def on_ended(row: RequestRow, context: RequestContext, ended_s: float) -> None:
+            held = self.world.key_level(self.raw_key).held_nanousd
+            told.append((row.request_id, row.exit, context.facts.cost_nanousd, ended_s, held))
+
+        produced: dict[str, Any] = {"reach": Reach.PRODUCED, "usage": FIVE}
+        for known, ending, cost in (({}, FAILED, 0), (produced, ROUTED, 30_000)):
+            with self.subTest(ending):
+                self.another_world()
+                settlement = self.settlement()
+                settlement.on_ended = on_ended
+                if known:
+                    self.cover(settlement, **known)
+                self.world.clock.advance(1.5)
+                row = self.end(settlement, ending)
+                self.assertEqual(told.pop(), (row["request_id"], row["exit"], cost, self.world.clock.now_s(), 0))
+                self.assertEqual(told, [])
 
     def test_a_hold_that_was_carried_is_judged_by_the_call_that_has_it(self) -> None:
         """Its deployment, its price."""

@@ -118,6 +118,12 @@ class RefusedTest(unittest.TestCase):
         keys = ",".join(f'"k{number}":0' for number in range(90_000))
         self.assertEqual(refusal(f'{{{keys},"last":1,"last":2}}'.encode()).param, "last")
 
+    def test_a_string_without_end_is_looked_at_once(self) -> None:
+        """What stands in it is text to its end; looking again at each escaped quote would take days here."""
+        for text in b"," * 200, b"[" * 200:
+            error = refusal(b'{"a": "' + text + rb"\"" * 500_000)
+            self.assertIn("Unterminated string", str(error))
+
     def test_the_message_does_not_repeat_the_text(self) -> None:
         """What a client typed stays out of messages, but for the name of a key."""
         for raw in (b'{"a": "CANARY" x}', b'{"a": CANARY}', b'{"a": ["CANARY", 1e999]}', b'{"CANARY": "\xff"}'):

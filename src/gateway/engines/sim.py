@@ -209,7 +209,7 @@ class SimStore:
         if not self._detached:
             self._queue.append(work)
 
-    async def read(self, sql: str, params: Sequence[Value] = ()) -> list[Record]:
+    async def read(self, sql: str, params: Sequence[Value] = (), *, patience_s: float | None = None) -> list[Record]:
         await Effect(Kind.LEDGER, "read")
         self._alive()
         return self._reader.execute(sql, params).fetchall()

@@ -1,0 +1,80 @@
+"""The bytes of answers: status line, headers, framing, and the refusals that the front makes by itself.
+
+Pure. Decides nothing but how an answer looks on the wire; a header with a control character is an error, never sent.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from http import HTTPStatus
+
+from gateway.errors import Draining
+from gateway.http_head import HttpRefusal
+
+Headers = Sequence[tuple[str, str]]
+
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+LAST_CHUNK = b"0\r\n\r\n"
+CLOSE = "connection: close\r\n"
+
+NO_STORE = ("cache-control", "no-store")
+"""On every answer that says no more about caching: a shared cache in front must not give it to another tenant."""
+
+RETRY_AFTER_S = 1
+"""What a client is told when there is no place for it: places change hands within a second or two."""
+
+TOO_MANY_CONNECTIONS = HttpRefusal(503, "overloaded", "Too many connections are open.")
+TOO_MANY_REQUESTS = HttpRefusal(503, "overloaded", "Too many requests are in flight.")
+
+TOO_MUCH_IN_FLIGHT = HttpRefusal(503, "overloaded", "The bodies of the requests in flight take too much memory.")
+
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}
+_WITHOUT_BODY = frozenset({204, 304})
+
+
+def has_body(status: int) -> bool:
+    """Whether an answer of this status has a body, and a length."""
+    return status not in _WITHOUT_BODY
+
+
+def answer_head(status: int, headers: Headers, framing: str) -> bytes:
+    """The head of an answer, blank line included.
+
+    status   HTTP status, 200..599
+    headers  names and values; ValueError for a control character or what Latin-1 does not have
+    framing  whole header lines that say where the answer ends and whether the connection goes on
+    """
+    if _CONTROL.search("".join(map("".join, headers))):
+        raise ValueError("a response header holds a control character")
+    fields = "".join([f"{name}: {value}\r\n" for name, value in headers])
+    return f"{_STATUS_LINES[status]}{fields}{framing}\r\n".encode("latin-1")
+
+
+def chunk(data: bytes) -> bytes:
+    """One chunk of a chunked answer; `data` is not empty."""
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+def refusal_answer(refusal: HttpRefusal, stamp: Headers, *, with_body: bool = True) -> bytes:
+    """The whole answer to a request that the front refuses; it also announces the close.
+
+    stamp  headers of every such answer, a request id
+    """
+    kind = "invalid_request_error" if refusal.status < 500 else "server_error"
+    error = {"message": refusal.message, "type": kind, "param": None, "code": refusal.code}
+    body = json.dumps({"error": error}).encode()
+    headers = [("content-type", "application/json"), NO_STORE, *stamp]
+    if refusal.status == 503:
+        headers.append(("retry-after", str(RETRY_AFTER_S)))
+    head = answer_head(refusal.status, headers, f"content-length: {len(body)}\r\n{CLOSE}")
+    return head + body if with_body else head
+
+
+def refusal_for(error: BaseException) -> HttpRefusal:
+    """What a client is told when the function that was to answer it raised."""
+    if isinstance(error, HttpRefusal):
+        return error
+    if isinstance(error, Draining):
+        return HttpRefusal(503, "draining", "The gateway is shutting down.")
+    return HttpRefusal(500, "internal_error", "The gateway failed to handle this request.")

@@ -1,0 +1,263 @@
+"""One request and its one answer, as the function that answers it sees them.
+
+Decides the order of an answer's parts and whether the connection goes on after it: only if the request body was read
+whole, since what is left of it would be taken for the next request. Knows no routes.
+"""
+
+import contextlib
+from enum import Enum, IntEnum
+from typing import Protocol
+
+from gateway.answers import CLOSE, LAST_CHUNK, TOO_MUCH_IN_FLIGHT, Headers, answer_head, chunk, has_body, refusal_for
+from gateway.clock import Clock
+from gateway.connection import Connection
+from gateway.errors import ClientGone
+from gateway.http_head import HttpRefusal, NoBody, RequestHead, Sized
+from gateway.places import Places
+from llmkit.room import Claim
+
+
+class Phase(IntEnum):
+    """The stages of a server's life, in order; only the first is false."""
+
+    SERVING = 0
+    ANNOUNCING = 1  # serves as before, and closes each connection after its answer
+    DRAINING = 2  # what is in flight ends; what arrives is to be refused
+    CLOSED = 3
+
+
+class Host(Protocol):
+    """The server, as an exchange needs it; `places` says who may be worked on."""
+
+    clock: Clock
+    places: Places
+    max_body_bytes: int
+    body_timeout_s: float
+
+    @property
+    def phase(self) -> Phase:
+        """Where the server is in its life."""
+        ...
+
+    def claim(self, party: str | None) -> Claim:
+        """A claim on the memory that request bodies may take; None is one that has no name yet."""
+        ...
+
+    def refusal(self, refusal: HttpRefusal, *, with_body: bool = True) -> bytes:
+        """The whole answer to a request that is refused."""
+        ...
+
+
+_UNFRAMED = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
+"""Methods whose requests may go without a framing header; behind any other, a body that nobody framed may follow."""
+
+_EMPTY = Sized(0)
+
+
+class _Stage(Enum):
+    """How far the answer of an exchange has come."""
+
+    UNANSWERED = 0
+    HELD = 1  # a stream's head waits for the first event
+    STREAMING = 2
+    ENDED = 3
+
+
+_UNANSWERED, _HELD, _STREAMING, _ENDED = _Stage  # a look-up in an Enum is slow, and these are on every write's path
+
+
+class Exchange:
+    """One request and its one answer. Used by one thread alone.
+
+    The answer is either one `respond`, or `start_stream`, any number of `send`, and `finish` or `abort`; RuntimeError
+    for any other order. content-length, transfer-encoding and connection are written here: never pass them. The
+    connection goes on only if the request body was read before the answer began.
+
+    head    the request head
+    cancel  a llmkit.types.Cancel that fires when the client leaves, or when the drain's deadline has passed
+    """
+
+    __slots__ = (
+        "_body",
+        "_body_bytes",
+        "_chunked",
+        "_claim",
+        "_connection",
+        "_held",
+        "_host",
+        "_keep",
+        "_party",
+        "_stage",
+        "cancel",
+        "head",
+    )
+
+    def __init__(self, host: Host, connection: Connection, head: RequestHead) -> None:
+        self.head = head
+        self.cancel = connection.watch
+        self._host = host
+        self._connection = connection
+        self._body = b"" if _has_no_body(head) else None
+        self._body_bytes = 0
+        self._claim: Claim | None = None
+        self._party: str | None = None
+        self._stage = _UNANSWERED
+        self._chunked = head.version == (1, 1)
+        self._held = b""
+        self._keep = False
+
+    @property
+    def closing(self) -> bool:
+        """Whether the connection closes after this answer whatever it is: the client or the process wants to end."""
+        return not self.head.keep_alive or bool(self._host.phase)
+
+    @property
+    def draining(self) -> bool:
+        """Whether new work is to be refused, since the process is ending."""
+        return self._host.phase >= Phase.DRAINING
+
+    @property
+    def ended(self) -> bool:
+        """Whether the answer was completed or given up."""
+        return self._stage is _ENDED
+
+    @property
+    def keep(self) -> bool:
+        """Whether the connection may serve another request."""
+        return self._keep and self.ended
+
+    # --- the request --------------------------------------------------------------------------------------------
+
+    def enter(self, party: str) -> bool:
+        """Take a place among the requests that are worked on, once; False if there was none in time.
+
+        It is given back when the exchange ends. Raises ClientGone or Draining if the client left while it waited.
+        """
+        places = self._host.places
+        if places.enter_at_once(party):
+            self._party = party
+            return True
+        if not places.enter(party):
+            return False
+        self._party = party
+        if (reason := self.cancel.reason()) is not None:
+            raise reason
+        return True
+
+    def read_body(self) -> bytes:
+        """The whole request body, decoded; the same bytes on every call.
+
+        A client that asked for it is told to go on first. Raises HttpRefusal: 413 beyond max_body_bytes (a stated
+        length before anything is read), 408 after body_timeout_s, 400 malformed chunks, 503 if all bodies together
+        are too large; ClientGone or Draining if the body was cut.
+        """
+        if self._body is None:
+            host = self._host
+            self._body = self._connection.read_body(
+                self.head, host.max_body_bytes, host.body_timeout_s, host.clock, self._keep_bytes
+            )
+        return self._body
+
+    def release(self) -> None:
+        """For the server, once the exchange has ended: give back what it took."""
+        if self._claim is not None:
+            self._claim.close()
+        if self._party is not None:
+            self._host.places.leave(self._party)
+
+    def _keep_bytes(self, count: int) -> None:
+        self._body_bytes += count
+        self._claim = self._claim or self._host.claim(self._party)
+        if not self._claim.covers(self._body_bytes):
+            raise TOO_MUCH_IN_FLIGHT
+
+    # --- the answer ---------------------------------------------------------------------------------------------
+
+    def respond(self, status: int, headers: Headers, body: bytes) -> None:
+        """Send the whole answer in one write and end the exchange.
+
+        status   HTTP status, 200..599
+        headers  names and values without control characters, else ValueError and nothing is sent
+        body     left out for HEAD, 204 and 304
+        Raises ClientGone if the client does not take it.
+        """
+        self._expect_stage(_UNANSWERED)
+        framing = f"content-length: {len(body)}\r\n" if has_body(status) else ""
+        answer = self._answer_head(status, headers, framing, delimited=True)
+        if self.head.method != "HEAD" and framing:
+            answer += body
+        self._stage = _ENDED
+        self._connection.write(answer)
+
+    def start_stream(self, status: int, headers: Headers) -> None:
+        """Begin an answer of unknown length. Its head is held until the first `send`, so that both leave together.
+
+        Raises ValueError for a control character in `headers`. Chunked for HTTP/1.1; for 1.0 the end is the close.
+        """
+        self._expect_stage(_UNANSWERED)
+        framing = "transfer-encoding: chunked\r\n" if self._chunked else ""
+        self._held = self._answer_head(status, headers, framing, delimited=self._chunked)
+        self._stage = _HELD
+
+    def send(self, data: bytes) -> None:
+        """Send the next piece of a stream in one write; nothing for no bytes. Raises ClientGone."""
+        self._expect_stage(_HELD, _STREAMING)
+        if data:
+            self._emit(self._framed(data))
+
+    def finish(self, last: bytes = b"") -> None:
+        """End a stream as complete; `last` leaves in the same write as the end. Raises ClientGone."""
+        self._expect_stage(_HELD, _STREAMING)
+        end = LAST_CHUNK if self._chunked and self.head.method != "HEAD" else b""
+        self._emit((self._framed(last) if last else b"") + end)
+        self._stage = _ENDED
+
+    def abort(self) -> None:
+        """End without completing the answer: the connection closes, and the client sees that something is missing.
+
+        What has been sent still arrives, except over HTTP/1.0, where only a reset shows that a stream was cut.
+        """
+        if self._stage is _STREAMING and not self._chunked:
+            self._connection.reset_on_close()
+        self._stage = _ENDED
+        self._keep = False
+
+    def fail(self, error: BaseException) -> None:
+        """For the server: end by an error of the function handed in, and answer it if nothing was sent yet."""
+        sent = self._stage in (_STREAMING, _ENDED)
+        self.abort()
+        if isinstance(error, ClientGone):
+            self._connection.gone = True
+        elif not sent:
+            with contextlib.suppress(ClientGone):
+                answer = self._host.refusal(refusal_for(error), with_body=self.head.method != "HEAD")
+                self._connection.write(answer)
+
+    def _answer_head(self, status: int, headers: Headers, framing: str, *, delimited: bool) -> bytes:
+        """The head, which says whether the connection goes on: only if the answer ends before the connection does."""
+        self._keep = delimited and self._body is not None and not self.closing
+        if not self._keep:
+            framing += CLOSE
+        elif not self._chunked:
+            framing += "connection: keep-alive\r\n"
+        return answer_head(status, headers, framing)
+
+    def _framed(self, data: bytes) -> bytes:
+        if self.head.method == "HEAD":
+            return b""
+        return chunk(data) if self._chunked else data
+
+    def _emit(self, data: bytes) -> None:
+        self._stage = _STREAMING
+        if self._held:
+            data, self._held = self._held + data, b""
+        self._connection.write(data)
+
+    def _expect_stage(self, *stages: _Stage) -> None:
+        if self._stage not in stages:
+            raise RuntimeError(f"not possible for an answer that is {self._stage.name.lower()}")
+
+
+def _has_no_body(head: RequestHead) -> bool:
+    """Whether what follows this head is the next request, without a doubt."""
+    return head.body == _EMPTY or (isinstance(head.body, NoBody) and head.method in _UNFRAMED)

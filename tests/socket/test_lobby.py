@@ -1,0 +1,486 @@
+"""Connections that need no thread: idle ones, unfinished heads, refused ones; and the line for a place."""
+
+import socket
+import threading
+import unittest
+from typing import Any
+from unittest import mock
+
+from gateway.clock import RealClock
+from gateway.connection import Connection
+from gateway.errors import ClientGone, Draining
+from gateway.exchange import Exchange
+from gateway.http_head import HeadLimits, HttpRefusal, RequestHead
+from gateway.lobby import Lobby
+from gateway.places import PlaceLimits
+from gateway.server import FrontLimits, FrontServer
+from llmkit.room import FREE_BYTES, STEP_BYTES
+from tests.socket.test_server import GET, PATIENCE_S, TEXT, Client, FrontCase, echo, post
+
+LARGE = FREE_BYTES + STEP_BYTES
+"""A body that takes one step of room."""
+
+
+class ParkedTest(FrontCase):
+    def parked(self, server: FrontServer, count: int) -> None:
+        """Wait until so many connections are parked."""
+        self.until(lambda: server.parked == count)
+
+    def test_connections_that_say_nothing_cost_no_thread(self) -> None:
+        """New ones, and those that wait for their next request."""
+        with mock.patch("gateway.server.IDLE_S", 0.01):
+            server = self.serve(echo)
+        for _ in range(50):
+            self.connect(server)
+        self.parked(server, 50)
+        self.assertEqual(server.threads, 0)
+        served = [self.connect(server) for _ in range(20)]
+        for client in served:
+            client.send(GET)
+            client.answer()
+        self.parked(server, 70)
+        self.until(lambda: server.threads == 0)
+        self.assertEqual((server.connections, server.in_flight), (70, 0))
+
+    def test_heads_that_drip_cost_no_thread(self) -> None:
+        """However many there are; each is served once it is whole."""
+        server = self.serve(echo)
+        clients = [self.connect(server) for _ in range(50)]
+        for byte in GET[:-1]:
+            for client in clients:
+                client.send(bytes([byte]))
+        self.parked(server, 50)
+        self.assertEqual(server.threads, 0)
+        for client in clients:
+            client.send(GET[-1:])
+        self.assertEqual([client.answer().status for client in clients], [200] * 50)
+
+    def test_refused_heads_cost_no_thread(self) -> None:
+        """Bad ones and late ones are answered by the lobby itself."""
+        server = self.serve(echo, FrontLimits(header_timeout_s=0.1))
+        bad, late = self.connect(server), self.connect(server)
+        bad.send(b"get / HTTP/1.1\r\n")
+        late.send(b"GET / HT")
+        self.assert_refused(bad.answer(), 400, "invalid_request")
+        self.assert_refused(late.answer(), 408, "request_timeout")
+        self.assertEqual([bad.rest(), late.rest(), server.threads], [b"", b"", 0])
+
+    def test_a_connection_that_was_parked_is_served_again(self) -> None:
+        """As often as its client likes, also with a next request that comes in two parts."""
+        server = self.serve(echo)
+        client = self.connect(server)
+        for _ in range(3):
+            for part in (post(b"abc")[:30], post(b"abc")[30:]):
+                self.parked(server, 1)
+                client.send(part)
+            self.assertEqual(client.answer().body, b"/hello abc")
+        self.assertEqual(server.connections, 1)
+
+    def test_the_rest_of_a_pipelined_head_is_waited_for_without_a_thread(self) -> None:
+        """The first part came with the former request, and its deadline counts from the answer."""
+        server = self.serve(echo, FrontLimits(header_timeout_s=0.2))
+        client = self.connect(server)
+        client.send(GET + GET[:10])
+        self.assertEqual(client.answer().status, 200)
+        self.parked(server, 1)
+        self.assert_refused(client.answer(), 408, "request_timeout")
+        client = self.connect(server)
+        client.send(GET + GET[:10])
+        client.answer()
+        client.send(GET[10:])
+        self.assertEqual(client.answer().status, 200)
+
+    def test_a_pipelined_head_that_is_bad_is_refused_after_the_answer(self) -> None:
+        """The first request is served, the second is not, the third is never read."""
+        client = self.connect(self.serve(echo))
+        client.send(GET + b"GET / HTTP/1.1\r\nHost : gw\r\n\r\n" + GET)
+        self.assertEqual(client.answer().status, 200)
+        self.assert_refused(client.answer(), 400, "invalid_request")
+        self.assertEqual(client.rest(), b"")
+
+    def test_what_a_dismissed_client_still_sends_is_thrown_away_up_to_a_bound(self) -> None:
+        """It gets its answer; one that never stops sending is cut."""
+        with mock.patch("gateway.connection._DISCARD_BYTES", 1_000_000), mock.patch("gateway.lobby.LEAVE_S", 1000):
+            server = self.serve(echo, FrontLimits(max_body_bytes=1000))
+            client = self.connect(server)
+            client.send(b"POST / HTTP/1.1\r\nHost: gw\r\nContent-Length: 900000000\r\n\r\n")
+            self.assert_refused(client.answer(), 413, "request_too_large")
+            with self.assertRaises((BrokenPipeError, ConnectionResetError)):
+                for _ in range(100):
+                    client.send(b"x" * 1_000_000)
+            self.until(lambda: server.connections == 0)
+
+    def test_one_connection_that_breaks_the_lobby_is_closed_and_the_others_are_served(self) -> None:
+        """Whatever is raised for one is reported."""
+        server = self.serve(echo)
+        other = self.connect(server)
+        with mock.patch.object(server, "hand_on", side_effect=ZeroDivisionError):
+            client = self.connect(server)
+            client.send(GET)
+            self.assertEqual(client.rest(), b"")
+            self.assertIsInstance(self.next_error(), ZeroDivisionError)
+        other.send(GET)
+        self.assertEqual(other.answer().status, 200)
+        self.assertEqual(server.connections, 1)
+
+    def test_a_post_without_a_length_ends_its_connection(self) -> None:
+        """A body that nobody framed would be the next request."""
+        paths: list[str] = []
+
+        def handle(exchange: Exchange) -> None:
+            paths.append(exchange.head.path)
+            exchange.respond(411, TEXT, b"")
+
+        client = self.connect(self.serve(handle))
+        client.send(b"POST /first HTTP/1.1\r\nHost: gw\r\n\r\n" + GET)
+        answer = client.answer()
+        self.assertEqual((answer.status, answer.headers["connection"]), (411, "close"))
+        self.assertEqual((client.rest(), paths), (b"", ["/first"]))
+
+    def test_a_post_of_nothing_keeps_its_connection(self) -> None:
+        """Nothing can stand between it and the next request, whether its body was read or not."""
+        client = self.connect(self.serve(lambda exchange: exchange.respond(404, TEXT, b"")))
+        for _ in range(2):
+            client.send(post(b""))
+            answer = client.answer()
+            self.assertNotIn("connection", answer.headers)
+
+    def test_a_client_that_leaves_while_it_is_parked_frees_its_connection(self) -> None:
+        """Idle, or with half a head."""
+        server = self.serve(echo)
+        for sent in (b"", GET[:10]):
+            client = self.connect(server)
+            if sent:
+                client.send(sent)
+            self.parked(server, 1)
+            client.close()
+            self.until(lambda: server.connections == 0)
+
+    def test_closing_the_server_closes_what_is_parked(self) -> None:
+        """Idle connections, half heads, and those that had their last answer."""
+        server = self.serve(lambda exchange: exchange.respond(401, TEXT, b""))
+        clients = [self.connect(server) for _ in range(3)]
+        clients[1].send(GET[:10])
+        clients[2].send(post(b"abc"))
+        clients[2].answer()
+        self.parked(server, 3)
+        server.close()
+        for client in clients:
+            with self.subTest(), self.assertRaises((ConnectionResetError, StopIteration)):
+                if client.rest() == b"":
+                    raise StopIteration
+        self.assertEqual((server.connections, server.parked), (0, 0))
+
+
+class DrainedLobbyTest(FrontCase):
+    def test_a_new_connection_may_still_ask_while_the_process_ends(self) -> None:
+        """It is told; one that says nothing is closed after a moment."""
+        server = self.serve(lambda exchange: exchange.respond(200, TEXT, str(exchange.draining).encode()))
+        server.begin_drain()
+        early = self.connect(server)
+        self.until(lambda: server.parked == 1)
+        server.stop_admitting()
+        late, silent = self.connect(server), self.connect(server)
+        for client in (early, late):
+            client.send(GET)
+            self.assertEqual(client.answer().body, b"True")
+        self.assertEqual(silent.rest(), b"")
+
+    def test_a_request_that_arrives_with_the_end_is_still_told(self) -> None:
+        """Its bytes were there before its idle connection was to be closed."""
+        server = self.serve(lambda exchange: exchange.respond(200, TEXT, str(exchange.draining).encode()))
+        client = self.connect(server)
+        client.send(GET)
+        client.answer()
+        self.until(lambda: server.parked == 1)
+        with server._lobby._lock:
+            client.send(GET)
+            emptying = threading.Thread(target=server.stop_admitting)
+            emptying.start()
+        emptying.join()
+        self.assertEqual(client.answer().status, 200)
+        self.assertEqual(client.rest(), b"")
+
+    def test_a_drain_ends_soon_beside_clients_that_keep_their_connections(self) -> None:
+        """They are told that nothing more comes, and are not waited for."""
+        server = self.serve(echo, FrontLimits(announce_s=0))
+        clients = [self.connect(server) for _ in range(3)]
+        clients[0].send(GET)
+        clients[0].answer()
+        clients[1].send(GET[:5])
+        self.assertEqual(server.drain(threading.Event()), 0)
+        self.assertEqual(server.connections, 0)
+
+
+class SilentHost:
+    """A host that notes what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def hand_on(self, connection: Connection, head: RequestHead) -> None:
+        self.told.append(head.path)
+
+    def refuse(self, connection: Connection, refusal: HttpRefusal) -> None:
+        self.told.append(refusal.code)
+
+    def closed(self, connection: Connection) -> None:
+        self.told.append("closed")
+
+    def on_error(self, error: BaseException) -> None:
+        raise error
+
+
+class MomentTest(unittest.TestCase):
+    """Single moments of a lobby whose thread does not run."""
+
+    def setUp(self) -> None:
+        self.host = SilentHost()
+        self.lobby = Lobby(self.host, HeadLimits(), RealClock(), idle_timeout_s=75, header_timeout_s=10)
+        self.addCleanup(self.lobby.close)
+
+    def connection(self) -> tuple[Connection, socket.socket]:
+        ours, theirs = socket.socketpair()
+        self.addCleanup(theirs.close)
+        self.addCleanup(ours.close)
+        return Connection(ours, 1), theirs
+
+    def test_a_request_that_arrives_as_its_connection_is_ended_is_handed_on(self) -> None:
+        """The lobby looks once more before it says that nothing more comes."""
+        for bench, sit in ((self.lobby._idle, self.lobby.park), (self.lobby._new, self.lobby.welcome)):
+            connection, client = self.connection()
+            sit(connection)
+            self.lobby.empty_idle()
+            client.sendall(GET)
+            self.lobby._lose_patience(connection, bench)
+            self.assertEqual(self.host.told.pop(), "/hello")
+
+    def test_closing_twice_never_touches_who_has_the_descriptor_now(self) -> None:
+        """Numbers of descriptors are given again at once."""
+        first, _ = self.connection()
+        self.lobby.park(first)
+        self.lobby.let_go(first)
+        second, client = self.connection()
+        self.assertEqual(second.fd, first.fd)
+        self.lobby.park(second)
+        self.lobby.let_go(first)
+        self.assertEqual(self.lobby.parked, 1)
+        client.sendall(GET)
+        self.lobby._look_at(second, self.lobby._idle)
+        self.assertEqual(self.host.told, ["closed", "closed", "/hello"])
+
+
+class PlaceTest(FrontCase):
+    """What happens where requests must wait for their turn."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.go_on, self.began = threading.Event(), threading.Semaphore(0)
+        self.addCleanup(self.go_on.set)
+
+    def handle(self, exchange: Exchange) -> None:
+        """Work on a request of the party that its path names, until told to go on."""
+        if not exchange.enter(exchange.head.path):
+            raise HttpRefusal(503, "overloaded", "full")
+        self.began.release()
+        if not self.go_on.wait(PATIENCE_S):
+            raise TimeoutError
+        exchange.respond(200, TEXT, exchange.read_body())
+
+    def crowd(self, server: FrontServer, *paths: str) -> list[Client]:
+        """Clients that have asked, in this order."""
+        clients = []
+        for path in paths:
+            client = self.connect(server)
+            before = server.in_flight
+            client.send(GET.replace(b"/hello", path.encode()))
+            self.until(lambda before=before: server.in_flight == before + 1)  # type: ignore[misc]
+            clients.append(client)
+        return clients
+
+    def test_a_request_waits_for_its_place_and_is_served(self) -> None:
+        """In the line it holds a thread, no place."""
+        server = self.serve(self.handle, FrontLimits(places=PlaceLimits(1, 1, 1, PATIENCE_S)))
+        clients = self.crowd(server, "/a", "/b")
+        self.until(lambda: server.places.waiting == 1)
+        self.go_on.set()
+        self.assertEqual([client.answer().status for client in clients], [200, 200])
+        self.until(lambda: (server.places.taken, server.places.waiting) == (0, 0))
+
+    def test_a_request_that_waited_for_too_long_is_refused(self) -> None:
+        """503 with a hint, and its connection closes."""
+        server = self.serve(self.handle, FrontLimits(places=PlaceLimits(1, 1, 1, 0.01)))
+        _, refused = self.crowd(server, "/a", "/b")
+        answer = refused.answer()
+        self.assert_refused(answer, 503, "overloaded")
+        self.assertEqual(answer.headers["retry-after"], "1")
+
+    def test_one_party_leaves_places_for_the_others(self) -> None:
+        """Its third request waits while the other's first is worked on."""
+        server = self.serve(self.handle, FrontLimits(places=PlaceLimits(3, 2, 3, PATIENCE_S)))
+        clients = self.crowd(server, "/a", "/a", "/a", "/b")
+        for _ in range(3):
+            self.assertTrue(self.began.acquire(timeout=PATIENCE_S))
+        self.assertEqual((server.places.taken, server.places.waiting), (3, 1))
+        self.go_on.set()
+        self.assertEqual([client.answer().status for client in clients], [200] * 4)
+
+    def test_a_client_that_leaves_the_line_is_not_worked_on(self) -> None:
+        """Its turn comes and goes."""
+        server = self.serve(self.handle, FrontLimits(places=PlaceLimits(1, 1, 1, PATIENCE_S)))
+        staying, leaving = self.crowd(server, "/a", "/b")
+        self.until(lambda: server.places.waiting == 1)
+        leaving.close()
+        self.go_on.set()
+        self.assertEqual(staying.answer().status, 200)
+        self.assertIsInstance(self.next_error(), ClientGone)
+        self.until(lambda: server.places.taken == 0)
+        self.assertTrue(self.began.acquire(timeout=0))
+        self.assertFalse(self.began.acquire(timeout=0))
+
+    def test_places_come_back_whatever_ended_the_request(self) -> None:
+        """An answer, an error, a client that left, a body that broke off."""
+        server = self.serve(self.handle, FrontLimits(places=PlaceLimits(2, 2, 0, 0)))
+        self.go_on.set()
+        for raw in (GET, post(b"abc"), post(b"abc")[:-1], post(b"")[:-2] + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n"):
+            client = self.connect(server)
+            client.send(raw)
+            client.half_close()
+            client.rest()
+            self.until(lambda: (server.places.taken, server.in_flight) == (0, 0))
+
+    def test_all_threads_at_work_is_an_overload(self) -> None:
+        """Told without one; health has threads of its own."""
+        with mock.patch("gateway.server._UNPLACED", 0):
+            limits = FrontLimits(places=PlaceLimits(1, 1, 1, PATIENCE_S))
+            server = self.serve(self.handle, limits, exempt=lambda path: path == "/healthz")
+        clients = self.crowd(server, "/a", "/b")
+        refused = self.connect(server)
+        refused.send(GET)
+        self.assert_refused(refused.answer(), 503, "overloaded")
+        self.assertEqual(server.threads, 2)
+        self.go_on.set()
+        health = self.connect(server)
+        health.send(GET.replace(b"/hello", b"/healthz"))
+        self.assertEqual([client.answer().status for client in (*clients, health)], [200] * 3)
+
+    def test_a_connection_may_change_between_health_and_requests(self) -> None:
+        """Each is served by the threads that are meant for it."""
+        names: list[str] = []
+
+        def handle(exchange: Exchange) -> None:
+            names.append(threading.current_thread().name.partition("-")[0])
+            exchange.respond(200, TEXT, b"")
+
+        client = self.connect(self.serve(handle, exempt=lambda path: path == "/healthz"))
+        health = GET.replace(b"/hello", b"/healthz")
+        client.send(GET + health + health + GET)
+        self.assertEqual([client.answer().status for _ in range(4)], [200] * 4)
+        self.assertEqual(names, ["worker", "attendant", "attendant", "worker"])
+
+
+class RoomTest(FrontCase):
+    """Bodies are bounded together, not only each."""
+
+    def serve_bodies(self, **limits: Any) -> tuple[FrontServer, threading.Event, threading.Semaphore]:
+        read, go_on = threading.Semaphore(0), threading.Event()
+        self.addCleanup(go_on.set)
+
+        def handle(exchange: Exchange) -> None:
+            exchange.enter(exchange.head.path)
+            exchange.read_body()
+            read.release()
+            go_on.wait(PATIENCE_S)
+            exchange.respond(200, TEXT, b"")
+
+        return self.serve(handle, FrontLimits(**limits)), go_on, read
+
+    def body(self, path: bytes, count: int) -> bytes:
+        return post(b"x" * count).replace(b"/hello", path)
+
+    def test_a_body_without_room_is_refused_and_the_room_comes_back(self) -> None:
+        """One party may have half; what another needs is there for it, and small bodies always fit."""
+        server, go_on, read = self.serve_bodies(max_body_bytes=LARGE, request_memory_bytes=4 * STEP_BYTES)
+        clients = []
+        for path, count in ((b"/a", LARGE), (b"/a", LARGE), (b"/a", 60_000), (b"/b", LARGE), (b"/b", LARGE)):
+            clients.append(self.connect(server))
+            clients[-1].send(self.body(path, count))
+            self.assertTrue(read.acquire(timeout=PATIENCE_S))
+            if path == b"/a" and server.room.taken == 2 * STEP_BYTES:
+                refused = self.connect(server)
+                refused.send(self.body(path, LARGE))
+                self.assert_refused(refused.answer(), 503, "overloaded")
+        refused = self.connect(server)
+        refused.send(self.body(b"/c", LARGE))
+        answer = refused.answer()
+        self.assert_refused(answer, 503, "overloaded")
+        self.assertEqual(answer.headers["retry-after"], "1")
+        go_on.set()
+        self.assertEqual([client.answer().status for client in clients], [200] * 5)
+        self.until(lambda: server.room.taken == 0)
+
+    def test_only_what_has_arrived_takes_room(self) -> None:
+        """A body that was announced and does not come is nobody's loss."""
+        server, go_on, read = self.serve_bodies(max_body_bytes=LARGE, request_memory_bytes=LARGE)
+        dripping = self.connect(server)
+        dripping.send(self.body(b"/a", LARGE)[: 100 - LARGE])
+        self.until(lambda: server.in_flight == 1)
+        other = self.connect(server)
+        other.send(self.body(b"/b", LARGE))
+        self.assertTrue(read.acquire(timeout=PATIENCE_S))
+        go_on.set()
+        self.assertEqual(other.answer().status, 200)
+
+    def test_one_whole_body_always_fits(self) -> None:
+        """However small the room was made."""
+        server, go_on, _ = self.serve_bodies(max_body_bytes=LARGE + 1, request_memory_bytes=10)
+        go_on.set()
+        client = self.connect(server)
+        for _ in range(2):
+            client.send(self.body(b"/a", LARGE + 1))
+            self.assertEqual(client.answer().status, 200)
+
+    def test_a_cut_body_gives_its_room_back(self) -> None:
+        """Sized or chunked."""
+        server, _, _ = self.serve_bodies()
+        for head, part in (
+            (b"Content-Length: %d" % LARGE, b"x" * (LARGE - 1)),
+            (b"Transfer-Encoding: chunked", b"fffff\r\n" + b"x" * LARGE),
+        ):
+            client = self.connect(server)
+            client.send(b"POST / HTTP/1.1\r\nHost: gw\r\n" + head + b"\r\n\r\n" + part)
+            self.until(lambda: server.room.taken > 0)
+            client.close()
+            self.assertIsInstance(self.next_error(), ClientGone | Draining)
+            self.until(lambda: server.room.taken == 0)
+
+
+class DescriptorTest(FrontCase):
+    def test_a_lack_of_descriptors_is_survived(self) -> None:
+        """Connections wait in the backlog meanwhile, and are served afterwards."""
+        pauses = threading.Semaphore(0)
+
+        def pause(seconds: float) -> None:
+            pauses.release()
+            threading.Event().wait(0.001)
+
+        server = self.serve(echo, pause=pause)
+        accept, failing = server.socket.accept, threading.Event()
+        failing.set()
+
+        def limited() -> tuple[socket.socket, Any]:
+            if failing.is_set():
+                raise OSError(24, "Too many open files")
+            return accept()
+
+        with mock.patch.object(server, "socket", mock.Mock(wraps=server.socket, accept=limited)):
+            client = self.connect(server)
+            client.send(GET)
+            for _ in range(3):
+                self.assertTrue(pauses.acquire(timeout=PATIENCE_S))
+            failing.clear()
+            self.assertEqual(client.answer().status, 200)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,88 @@
+"""What the gateway reads from a client's headers, and what it does not."""
+
+import unittest
+
+from gateway.context import Options
+from gateway.errors import InvalidApiKey, InvalidRequest
+from gateway.headers import MAX_TIMEOUT_S, key_of, options_of
+from gateway.http_head import HeadLimits, RequestHead, parse_head
+from tests.support.raw_requests import post
+
+
+def head(*lines: bytes) -> RequestHead:
+    """A parsed head with these lines."""
+    return parse_head(post(*lines), HeadLimits())
+
+
+class KeyTest(unittest.TestCase):
+    def test_a_key_comes_in_one_of_three_headers(self) -> None:
+        """The scheme in any case; blanks around it do not count; two that agree are one."""
+        for lines in (
+            (b"Authorization: Bearer k",),
+            (b"authorization:\tbEARER  k ",),
+            (b"x-api-key: k",),
+            (b"API-KEY:k",),
+            (b"x-api-key: k", b"Authorization: Bearer k", b"api-key: k"),
+        ):
+            self.assertEqual(key_of(head(*lines)), "k")
+        self.assertIsNone(key_of(head()))
+
+    def test_what_could_be_two_keys_is_none(self) -> None:
+        """Two that differ, one header twice, and a scheme of another kind beside a key."""
+        for lines in (
+            (b"x-api-key: k", b"api-key: j"),
+            (b"Authorization: Bearer k", b"Authorization: Bearer k"),
+            (b"api-key: k", b"api-key: k"),
+            (b"Authorization: Basic azpr", b"x-api-key: k"),
+        ):
+            with self.assertRaises(InvalidApiKey):
+                key_of(head(*lines))
+
+
+class OptionsTest(unittest.TestCase):
+    def test_lists_may_be_spread_over_lines(self) -> None:
+        """RFC 9110 5.3: several lines of a list are one list."""
+        options = options_of(
+            head(
+                b"x-gateway-tags: a, b,", b"Cache-Control: No-Cache", b"X-Gateway-Tags:c", b"cache-control: x,no-store"
+            )
+        )
+        self.assertEqual(options.tags, ("a", "b", "c"))
+        self.assertTrue(options.no_cache and options.no_store)
+        self.assertEqual(options_of(head()), Options())
+
+    def test_a_header_of_one_value_may_not_stand_twice(self) -> None:
+        """Else the second would be ignored: a request that is marked as private would be cached."""
+        for name, values in (
+            ("x-gateway-private", ("false", "true")),
+            ("x-gateway-prompt-version", ("v1", "v2")),
+            ("x-gateway-timeout-s", ("5", "5")),
+        ):
+            with self.assertRaises(InvalidRequest) as caught:
+                options_of(head(*(f"{name}: {value}".encode() for value in values)))
+            self.assertEqual(caught.exception.param, name)
+
+    def test_a_time_is_plain_digits(self) -> None:
+        """Nothing that only one language's number reader takes."""
+        self.assertEqual(options_of(head(b"x-gateway-timeout-s: 0.25")).timeout_s, 0.25)
+        self.assertEqual(options_of(head(b"x-gateway-timeout-s: 86400")).timeout_s, MAX_TIMEOUT_S)
+        for value in (
+            b"1_0",
+            b"+5",
+            b"1e2",
+            b"5s",
+            b".5",
+            b"5.",
+            b"\xb2",
+            b"0x5",
+            b"86400.1",
+            b"Infinity",
+            b"5,5",
+            b"",
+        ):
+            with self.subTest(value=value), self.assertRaises(InvalidRequest):
+                options_of(head(b"x-gateway-timeout-s: " + value))
+
+
+if __name__ == "__main__":
+    unittest.main()

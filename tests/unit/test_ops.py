@@ -1,0 +1,113 @@
+"""The metrics page: a source that has nothing to tell costs the others nothing."""
+
+import resource
+import tempfile
+import unittest
+from pathlib import Path
+
+from gateway.errors import StoreUnavailable
+from gateway.exposition import Family, gauge, render
+from gateway.ops import MetricsPage, Source, fleet_families, money_families, store_families, wal_families
+from gateway.vitals import build_families, process_families
+from tests.support.scrapes import Page
+from tests.support.world import RealWorld
+
+
+def giving(name: str) -> Source:
+    """A source of one gauge."""
+    return lambda: [gauge(name, "A number.", 1)]
+
+
+def failing(error: Exception) -> Source:
+    """A source that fails on its way."""
+
+    def families() -> list[Family]:
+        raise error
+
+    return families
+
+
+class PageTest(unittest.TestCase):
+    """Sources and what they make."""
+
+    def setUp(self) -> None:
+        self.errors: list[BaseException] = []
+
+    def page(self, *sources: Source) -> Page:
+        return Page(MetricsPage(sources, self.errors.append)())
+
+    def test_what_cannot_be_read_is_left_out(self) -> None:
+        """Without a word: it was told where it failed."""
+        page = self.page(giving("a"), failing(StoreUnavailable()), failing(FileNotFoundError("no file")), giving("b"))
+        self.assertEqual([family.name for family in page.families], ["a", "b"])
+        self.assertEqual(self.errors, [])
+
+    def test_a_bug_costs_its_own_numbers_and_is_told(self) -> None:
+        """When something is broken, the rest of the page is needed all the more."""
+        bug = ValueError("a bug")
+        page = self.page(failing(bug), giving("b"))
+        self.assertEqual(([family.name for family in page.families], self.errors), (["b"], [bug]))
+
+
+class BooksTest(unittest.TestCase):
+    """What is read of the ledger and its store."""
+
+    def setUp(self) -> None:
+        self.world = self.enterContext(RealWorld())
+
+    def page(self, source: Source) -> Page:
+        return Page(MetricsPage([source], self.fail)())
+
+    def test_nobody_waits_for_a_reader(self) -> None:
+        """An operator's long report is under way: the money is left out, the rest is there."""
+        books = self.world.books
+        with books.store._read_lock:
+            self.assertEqual(self.page(lambda: money_families(books)).text, "")
+            self.assertEqual(self.page(lambda: store_families(books)).value("gateway_store_writable"), 1)
+        page = self.page(lambda: money_families(books))
+        self.assertEqual((page.value("gateway_held_nanousd"), page.value("gateway_unresolved_nanousd")), (0, 0))
+        self.assertEqual(self.world.errors, [])
+
+    def test_the_log_of_the_ledger_is_measured(self) -> None:
+        """It is as long as its file; without a file there is no number."""
+        books = self.world.books
+        wal = self.world.path / "ledger.db-wal"
+        self.assertEqual(self.page(lambda: wal_families(books)).value("gateway_wal_bytes"), wal.stat().st_size)
+        hidden = wal.rename(self.world.path / "elsewhere")
+        self.assertEqual(self.page(lambda: wal_families(books)).text, "")
+        hidden.rename(wal)
+
+    def test_a_deployment_is_in_one_state(self) -> None:
+        """Every state has its line, so that an alert finds the one it looks for."""
+        page = self.page(lambda: fleet_families(self.world.gateway))
+        states = {labels["state"]: value for labels, value in page.series("gateway_deployment_state")}
+        known = ("closed", "half_open", "open", "rate_limited", "quota_exhausted", "refused")
+        self.assertEqual(states, {state: int(state == "closed") for state in known})
+        self.assertEqual(page.value("gateway_deployment_overbilled", deployment="mini"), 0)
+
+
+class VitalsTest(unittest.TestCase):
+    """The process itself."""
+
+    def test_the_process_is_measured(self) -> None:
+        """Memory within memory, files and threads as they are, the start in seconds."""
+        with tempfile.TemporaryFile():
+            page = Page(render(process_families(1_767_225_600_500)))
+        values = {family.name: family.samples[0].value for family in page.families}
+        self.assertEqual(values["process_start_time_seconds"], 1_767_225_600.5)
+        self.assertEqual(values["process_threads"], sum(1 for _ in Path("/proc/self/task").iterdir()))
+        self.assertEqual(values["process_max_fds"], resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        self.assertGreaterEqual(values["process_open_fds"], 4)
+        self.assertLess(1 << 20, values["process_resident_memory_bytes"])
+        self.assertLess(values["process_resident_memory_bytes"], values["process_virtual_memory_bytes"])
+        self.assertGreater(page.value("process_cpu_seconds_total") or 0, 0)
+
+    def test_the_build_is_named(self) -> None:
+        """By the version of the package."""
+        page = Page(render(build_families("1.2.3")))
+        ((labels, value),) = page.series("gateway_build_info")
+        self.assertEqual((labels["version"], value), ("1.2.3", 1))
+
+
+if __name__ == "__main__":
+    unittest.main()
