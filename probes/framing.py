@@ -199,13 +199,17 @@ def odd_chunks(lab: Lab) -> str:
     seen = target.refused({name: _chunked(key, body) for name, body in bodies.items()}, 400, 413)
     authorised = b"%b\r\n%b\r\n0\r\nAuthorization: Bearer %b\r\nContent-Length: 3\r\n\r\n" % (size, CHAT, key.encode())
     target.refused({"a key in a trailer": post(None, CHUNKED, CLOSE, body=authorised)}, 401)
+    framed = b"%b\r\n%b\r\n0\r\nContent-Length: 99\r\nTransfer-Encoding: chunked\r\n\r\n" % (size, CHAT)
+    [said] = target.hear({"a length in a trailer": post(key, CHUNKED, CLOSE, body=framed)}).values()
+    lab.check(said.statuses in ((400,), (200,)), f"a length in a trailer: answered {list(said.statuses)}")
+    honest_calls = said.statuses.count(200)
     honest = {
         "an extension": b'%b;a="b c"\r\n%b\r\n0;last\r\n\r\n' % (size, CHAT),
         "upper case and zeros": b"000%b\r\n%b\r\n00\r\n\r\n" % (size.upper(), CHAT),
-        "trailers": b"%b\r\n%b\r\n0\r\nContent-Length: 3\r\nAuthorization: Bearer x\r\n\r\n" % (size, CHAT),
+        "trailers": b"%b\r\n%b\r\n0\r\nX-Checksum: 3\r\nServer-Timing: a\r\n\r\n" % (size, CHAT),
     }
     target.served({name: post(key, CHUNKED, CLOSE, body=body) for name, body in honest.items()})
-    target.untouched(calls=len(honest))
+    target.untouched(calls=len(honest) + honest_calls)
     return f"{len(bodies)} odd chunked bodies: {seen}"
 
 

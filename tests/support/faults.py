@@ -194,6 +194,7 @@ PROGRAMS = {
     "unread-answers": _BOUNDLESS,
     "full-queue": "admits-everybody",
     "greedy-tenant": "admits-everybody",
+    "abandoned-queue": "admits-everybody",
     "connection-cap": _HASTY,
     "drained-streams": _HASTY,
     "drained-queue": _HASTY,
