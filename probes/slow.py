@@ -181,7 +181,7 @@ def dripped_bodies(lab: Lab) -> str:
 def idle_connections(lab: Lab) -> str:
     """Connections that say nothing, at first or after an answer, are closed after idle_timeout_s."""
     target = _target(lab)
-    kept = get("/healthz", None).replace(b"Connection: close\r\n", b"")
+    kept = get("/v1/models", target.key).replace(b"Connection: close\r\n", b"")
     kinds = {
         "nothing": (b"", b""),
         "after an answer": (kept, b""),
