@@ -19,6 +19,7 @@ from probes.upstream import DONE, ROLE, STOP, Call, Reply, report, wait_until, w
 from probes.wire import CHUNKED, CLOSE, Wire, get, post, sized
 
 IN_FLIGHT, PER_TENANT, QUEUE, QUEUE_WAIT_S, CONNECTIONS = 6, 4, 2, 0.8, 48
+CROWD = 40
 ANNOUNCE_S, DRAIN_S = 0.4, 1.2
 LIMITS = {
     "max_in_flight": IN_FLIGHT,
@@ -176,6 +177,22 @@ def _health_s(lab: Lab, target: Target, path: str) -> float:
     return took_s
 
 
+def crowded_health(lab: Lab) -> str:
+    """Many ask for health at once, and every place is taken: each is told, since one 503 can end a healthy process."""
+    target = _target(lab, *_QUEUEING)
+    asked = [_kept_open(get(path, None)) for path in ("/healthz", _READY)] * (CROWD // 2)
+    with _Crowd(target) as crowd, ExitStack() as stack:
+        crowd.open(PER_TENANT, target.key)
+        wires = [stack.enter_context(Wire(target.address)) for _ in asked]
+        began_s = time.monotonic()
+        for wire, raw in zip(wires, asked, strict=True):
+            wire.send(raw)
+        refused = [wire for wire in wires if not wire.hear_some().startswith(b"HTTP/1.1 200 ")]
+        took_s = time.monotonic() - began_s
+    lab.check(not refused, f"{len(refused)} of {CROWD} who asked for health at once were refused")
+    return f"{CROWD} asked for health at once: 200 within {took_s * 1000:.0f} ms"
+
+
 def abandoned_queue(lab: Lab) -> str:
     """Clients that leave while they wait in a full queue: no call, no money, and others get their places in time."""
     target = _target(lab, *_QUEUEING)
@@ -299,7 +316,7 @@ def drained_streams(lab: Lab) -> str:
         streams = [crowd.open(1, key)[0] for key in keys]
         idle = [stack.enter_context(Wire(target.address)) for _ in range(3)]
         for wire in idle:
-            wire.send(get("/healthz", None).replace(b"Connection: close\r\n", b""))
+            wire.send(_kept_open(get("/healthz", None)))
             wire.hear_some(b"}")
         with _draining(lab, target, ANNOUNCE_S + DRAIN_S + GRACE_S, told="five streams"):
             _check_announced(lab, target, idle[0])
@@ -328,10 +345,15 @@ def _check_announced(lab: Lab, target: Target, idle: Wire) -> None:
     if new is not None:
         lab.check(new.status == 200 or _is_refusal(new), f"a new request at once: {new.status}")
         lab.check(new.headers.get("connection") == "close", "an answer after SIGTERM does not close its connection")
-    if idle.send(get("/healthz", None).replace(b"Connection: close\r\n", b"")):
+    if idle.send(_kept_open(get("/healthz", None))):
         for answer in idle.hear(ANNOUNCE_S + GRACE_S).answers:
             closes = answer.headers.get("connection") == "close"
             lab.check(closes, f"an idle connection was answered {answer.status} and goes on")
+
+
+def _kept_open(raw: bytes) -> bytes:
+    """The same request on a connection that goes on."""
+    return raw.replace(b"Connection: close\r\n", b"")
 
 
 def _is_refusal(answer: Answer) -> bool:
@@ -456,6 +478,7 @@ def _has_logged(gateway: Outside, since: int) -> Callable[[], bool]:
 
 PROBES = (
     Probe("full-queue", "overload-drain", full_queue),
+    Probe("crowded-health", "overload-drain", crowded_health),
     Probe("abandoned-queue", "overload-drain", abandoned_queue),
     Probe("greedy-tenant", "overload-drain", greedy_tenant),
     Probe("connection-cap", "overload-drain", connection_cap),

@@ -195,6 +195,7 @@ PROGRAMS = {
     "full-queue": "admits-everybody",
     "greedy-tenant": "admits-everybody",
     "abandoned-queue": "admits-everybody",
+    "crowded-health": "narrow-front",
     "connection-cap": _HASTY,
     "drained-streams": _HASTY,
     "drained-queue": _HASTY,

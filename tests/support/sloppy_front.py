@@ -98,6 +98,29 @@ class PatientFront(SloppyFront):
     timeout = 0.5
 
 
+class NarrowFront(SloppyFront):
+    """Has a few threads for everybody, health included, and each stays with its client."""
+
+    _free = threading.BoundedSemaphore(16)
+    _served = False
+
+    def setup(self) -> None:
+        super().setup()
+        self._served = self._free.acquire(blocking=False)
+
+    def finish(self) -> None:
+        super().finish()
+        if self._served:
+            self._free.release()
+
+    def answers(self) -> bool:
+        if not self._served:
+            self.send_response_only(503)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+        return not self._served
+
+
 class ObligingFront(SloppyFront):
     """Finds a key wherever a client has put it, looks at a path before it knows which it is, and lets anybody in."""
 
@@ -135,6 +158,7 @@ class ObligingFront(SloppyFront):
 FRONTS: dict[str, type[SloppyFront]] = {
     "sloppy-front": SloppyFront,
     "patient-front": PatientFront,
+    "narrow-front": NarrowFront,
     "obliging-front": ObligingFront,
 }
 
