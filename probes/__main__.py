@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from probes.catalog import PROBES
 from probes.lab import Lab, Probe, run
+from probes.target import Targets
 
 
 def main(arguments: Sequence[str] | None = None, probes: Sequence[Probe] = PROBES) -> int:
@@ -26,10 +27,11 @@ def main(arguments: Sequence[str] | None = None, probes: Sequence[Probe] = PROBE
             print(f"{probe.area:<17} {probe.name:<28} {probe.aim}")
         return 0
     found = 0
-    for probe in chosen:
-        verdict = run(probe, Lab(seconds=options.seconds))
-        found += verdict.found
-        print(json.dumps(verdict.as_json()) if options.json else verdict.line, flush=True)
+    with Targets() as targets:
+        for probe in chosen:
+            verdict = run(probe, Lab(seconds=options.seconds, targets=targets))
+            found += verdict.found
+            print(json.dumps(verdict.as_json()) if options.json else verdict.line, flush=True)
     if not options.json:
         print(f"{len(chosen)} probes, {found} found something")
     return 1 if found else 0

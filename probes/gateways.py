@@ -3,6 +3,7 @@
 Both listen on the loopback and are asked over HTTP. check() says what is wrong with the books once all is quiet.
 """
 
+import contextlib
 import io
 import json
 import os
@@ -35,7 +36,8 @@ from tracekit.trace import Tracer
 
 PROVIDER_KEY = "sk-provider-PROVIDERCANARY0001"
 READY_WITHIN_S = 10.0
-SRC = Path(__file__).resolve().parents[1] / "src"
+ROOT = Path(__file__).resolve().parents[1]
+SRC = ROOT / "src"
 
 
 def config(*upstreams: Upstream, provider: str = "", deployment: str = "", more: str = "") -> str:
@@ -62,6 +64,11 @@ max_output_tokens = 16_384
 """)
     names = ", ".join(f'"d{number}"' for number in range(len(upstreams)))
     return "\n".join([*parts, f'[[aliases]]\nname = "m"\ndeployments = [{names}]', more])
+
+
+def server(**limits: float) -> str:
+    """The `[server]` of a configuration."""
+    return "[server]\n" + "".join(f"{name} = {value}\n" for name, value in limits.items())
 
 
 QUICK = '[store]\ndurability = "normal"\n'
@@ -238,12 +245,17 @@ class Outside(Running):
     """A gateway in a process of its own, in a folder of its own, that can be killed and started again.
 
     program  what the interpreter runs
+    env      variables beside those that every gateway is given
     lines    what it wrote to stdout and stderr
     """
 
-    def __init__(self, text: str, program: Sequence[str], *, durability: str = "normal") -> None:
+    def __init__(
+        self, text: str, program: Sequence[str], *, durability: str = "normal", env: Mapping[str, str] | None = None
+    ) -> None:
         self.lines: list[str] = []
         self._program = program
+        self._env = dict(env or {})
+        self._looked_at = 0
         self._folder = tempfile.TemporaryDirectory(prefix="probes-")
         self.folder = Path(self._folder.name)
         (self.folder / "gateway.toml").write_text(f'[store]\ndurability = "{durability}"\n{text}')
@@ -260,7 +272,7 @@ class Outside(Running):
         self._child = subprocess.Popen(
             [sys.executable, *self._program, "--port", "0", "--trace-file", "trace.jsonl"],
             cwd=self.folder,
-            env=env | {"PYTHONUNBUFFERED": "1"},
+            env=env | {"PYTHONUNBUFFERED": "1"} | self._env,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -274,11 +286,26 @@ class Outside(Running):
             raise TimeoutError(f"not ready within {READY_WITHIN_S:g} s: {self.lines[-3:]}") from None
         self.address = (host, int(port))
 
+    @property
+    def is_running(self) -> bool:
+        return self._child.poll() is None
+
     def kill(self) -> None:
         """kill -9."""
-        self._child.send_signal(signal.SIGKILL)
-        self._child.wait(READY_WITHIN_S)
-        self._reader.join(READY_WITHIN_S)
+        self.signal(signal.SIGKILL)
+        self.wait(READY_WITHIN_S)
+
+    def signal(self, number: int) -> None:
+        """Send it a signal."""
+        self._child.send_signal(number)
+
+    def wait(self, patience_s: float) -> int | None:
+        """Its exit status; None if it still runs after so long."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            status = self._child.wait(patience_s)
+            self._reader.join(READY_WITHIN_S)
+            return status
+        return None
 
     def command(self, name: str, **arguments: Any) -> Any:
         secret = json.loads((self.folder / "gateway-data" / "control").read_text())["secret"]
@@ -288,7 +315,9 @@ class Outside(Running):
         return json.loads(answer.body)["result"]
 
     def check(self) -> list[str]:
-        noise = [line for line in self.lines if '"event": "error"' in line or "Traceback" in line]
+        """As of every gateway; what was logged is looked at once, so that the next check finds what is new."""
+        fresh, self._looked_at = self.lines[self._looked_at :], len(self.lines)
+        noise = [line for line in fresh if '"event": "error"' in line or "Traceback" in line]
         return super().check() + [f"an unexpected error was logged: {line}" for line in noise]
 
     def everything_written(self) -> bytes:
@@ -311,7 +340,7 @@ class Outside(Running):
         Path(f"/proc/{self.pid}/clear_refs").write_text("5")
 
     def close(self) -> None:
-        if self._child.poll() is None:
+        if self.is_running:
             self.kill()
         self._folder.cleanup()
 

@@ -1,6 +1,9 @@
-"""What a probe works with: gateways, upstreams, crowds, and the faults that it found. Everything ends with the lab."""
+"""What a probe works with: gateways, upstreams, crowds, and the faults that it found. Everything ends with the lab,
+but for the target: the next probe that wants the same one goes on with it.
+"""
 
 import threading
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -9,7 +12,8 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from gateway.providers import Provider
-from probes.gateways import ONE_TRY, Inside, Outside, config
+from probes.gateways import ONE_TRY, ROOT, Inside, Outside, config, server
+from probes.target import Target, Targets
 from probes.upstream import Reply, Upstream
 
 S = TypeVar("S")
@@ -25,14 +29,18 @@ class Lab:
 
     seconds  bound for each load that is driven
     program  what an interpreter runs to serve: the gateway, or a broken one
+    targets  keeps a target for the next lab; None: of this lab alone
     faults   what was found
     """
 
-    def __init__(self, *, seconds: float = 6.0, program: Sequence[str] = PROGRAM) -> None:
+    def __init__(
+        self, *, seconds: float = 6.0, program: Sequence[str] = PROGRAM, targets: Targets | None = None
+    ) -> None:
         self.seconds = seconds
         self.faults: list[str] = []
         self._program = program
         self._stack = ExitStack()
+        self._targets = targets or self._stack.enter_context(Targets())
 
     def check(self, is_right: bool, fault: str) -> None:
         """Note a fault unless all is right."""
@@ -58,9 +66,34 @@ class Lab:
         self._stack.callback(self._end, gateway)
         return gateway
 
-    def outside(self, *upstreams: Upstream, more: str = "", durability: str = "normal", **entries: str) -> Outside:
-        """A gateway in a process of its own, as inside()."""
-        gateway = Outside(config(*upstreams, more=ONE_TRY + more, **entries), self._program, durability=durability)
+    def target(self, *, upstreams: int = 1, **entries: str) -> Target:
+        """A gateway to be attacked from outside, over its upstreams; entries as of outside(). Its books are checked."""
+        target = self._targets.lease(self._program, upstreams, entries, self.check)
+        self._stack.callback(self._end_lease, target)
+        return target
+
+    def server(self, **limits: float) -> str:
+        """The `[server]` of a configuration, all of which the probe needs: an undocumented limit is a fault."""
+        self.documented(*limits)
+        return server(**limits)
+
+    def documented(self, *limits: str) -> None:
+        """Note a fault for each limit of `[server]` that is not published."""
+        published = tomllib.loads((ROOT / "gateway.example.toml").read_text(encoding="utf-8"))["server"]
+        for name in limits:
+            self.check(name in published, f"the limit {name} is not documented")
+
+    def outside(
+        self,
+        *upstreams: Upstream,
+        more: str = "",
+        durability: str = "normal",
+        env: Mapping[str, str] | None = None,
+        **entries: str,
+    ) -> Outside:
+        """A gateway in a process of its own, as inside(); env  variables of its own."""
+        text = config(*upstreams, more=ONE_TRY + more, **entries)
+        gateway = Outside(text, self._program, durability=durability, env=env)
         self._stack.callback(self._end, gateway)
         return gateway
 
@@ -95,6 +128,13 @@ class Lab:
             self.faults.append(f"the gateway cannot be asked any more: {error!r}")
         finally:
             gateway.close()
+
+    def _end_lease(self, target: Target) -> None:
+        try:
+            self.faults += target.end()
+        except Exception as error:  # noqa: BLE001 - a gateway that cannot be asked is a fault
+            self.faults.append(f"the gateway cannot be asked any more: {error!r}")
+            self._targets.close()
 
     def _end_upstream(self, upstream: Upstream) -> None:
         upstream.close()

@@ -27,13 +27,15 @@ class Call:
     """One request that arrived, and the way to answer it.
 
     number       0 for the upstream's first
+    line         the request line
     at_s         monotonic second of its arrival
     billed_nanousd  what the upstream charges for it, as far as the reply has said
     """
 
-    def __init__(self, sock: socket.socket, number: int, headers: Mapping[str, str], raw: bytes) -> None:
+    def __init__(self, sock: socket.socket, number: int, line: str, headers: Mapping[str, str], raw: bytes) -> None:
         self.sock = sock
         self.number = number
+        self.line = line
         self.at_s = time.monotonic()
         self.headers = headers
         self.raw = raw
@@ -122,10 +124,20 @@ class Upstream:
         """What it has billed in all."""
         return sum(call.billed_nanousd for call in list(self.calls))
 
+    @property
+    def connections(self) -> int:
+        """How many connections it was ever opened."""
+        return len(self._socks)
+
     def script(self, *replies: Reply) -> None:
         """From now on: the next request is answered by the first of these, and so on."""
         with self._lock:
             self._replies = (*[replies[0]] * len(self.calls), *replies)
+
+    def begin_anew(self, reply: Reply) -> None:
+        """Forget the calls and the faults so far; from now on every request is answered by `reply`."""
+        with self._lock:
+            self.calls, self.faults, self._replies = [], [], (reply,)
 
     def wait_calls(self, count: int) -> None:
         """Wait until so many requests have arrived."""
@@ -171,22 +183,23 @@ class Upstream:
             with self._lock:
                 self.faults.append(fault)
 
-    def _take(self, sock: socket.socket, headers: Mapping[str, str], raw: bytes) -> tuple[Call, Reply]:
+    def _take(self, sock: socket.socket, line: str, headers: Mapping[str, str], raw: bytes) -> tuple[Call, Reply]:
         with self._lock:
-            call = Call(sock, len(self.calls), headers, raw)
+            call = Call(sock, len(self.calls), line, headers, raw)
             self.calls.append(call)
             return call, self._replies[min(call.number, len(self._replies) - 1)]
 
 
-def _read_request(file: Any) -> tuple[dict[str, str], bytes] | None:
-    """Headers and body of the next request; None if there is none."""
-    if not file.readline():
+def _read_request(file: Any) -> tuple[str, dict[str, str], bytes] | None:
+    """First line, headers and body of the next request; None if there is none."""
+    first = file.readline()
+    if not first:
         return None
     headers = {}
     while (line := file.readline()) not in (b"\r\n", b""):
         name, _, value = line.decode("latin-1").partition(":")
         headers[name.lower()] = value.strip()
-    return headers, file.read(int(headers.get("content-length", "0")))
+    return first.decode("latin-1").rstrip(), headers, file.read(int(headers.get("content-length", "0")))
 
 
 def _head(status: int, lines: Sequence[tuple[str, str]]) -> bytes:

@@ -30,14 +30,19 @@ GATEWAY_FIELDS: Final = ("tags", "private", "prompt_version", "cache")
 
 # fmt: off
 NEVER_FORWARD: Final = frozenset({
-    "api_base", "api_key", "api_type", "api_url", "api_version", "azure_endpoint", "base_url", "custom_llm_provider",
-    "default_headers", "default_query", "deployment", "deployment_id", "endpoint", "extra_body", "extra_headers",
-    "extra_query", "fallbacks", "headers", "http_client", "max_retries", "mock_response", "model_list", "num_retries",
-    "organization", "project", "proxy", "timeout", "vertex_location", "vertex_project", "vertex_region",
+    "api_base", "api_host", "api_key", "api_type", "api_url", "api_version", "aws_access_key_id",
+    "aws_bedrock_runtime_endpoint", "aws_profile_name", "aws_region_name", "aws_role_name", "aws_secret_access_key",
+    "aws_session_name", "aws_session_token", "aws_sts_endpoint", "aws_web_identity_token", "azure_ad_token",
+    "azure_endpoint", "base_url", "custom_host", "custom_llm_provider", "default_headers", "default_query",
+    "deployment", "deployment_id", "endpoint", "extra_body", "extra_headers", "extra_query", "fallbacks", "headers",
+    "http_client", "input_cost_per_token", "max_retries", "mock_response", "mock_timeout", "mock_tool_calls",
+    "model_list", "num_retries", "openai_api_base", "organization", "output_cost_per_token", "project", "proxy",
+    "ssl_verify", "timeout", "user_config", "vertex_ai_credentials", "vertex_ai_location", "vertex_ai_project",
+    "vertex_credentials", "vertex_location", "vertex_project", "vertex_region",
 })
 # fmt: on
 """Top-level request fields that steer a client library, and would steer an upstream built on one: where it calls, as
-whom, how often, and (extra_body) with fields beside those that were checked and priced."""
+whom, how often, what it takes for the price, and (extra_body) with fields beside those that were checked and priced."""
 
 FINISH_REASONS: Final = frozenset({"stop", "length", "tool_calls", "content_filter", "function_call"})
 

@@ -1,18 +1,22 @@
 """Every probe says FOUND of a gateway that has the fault it looks for: one that cannot proves nothing."""
 
+import signal
 import unittest
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any
 from unittest import mock
 
-from probes import attempts, crashes, money, retries, streams
+from probes import attempts, crashes, money, overload, retries, sizes, slow, streams, wire
 from probes.catalog import PROBES
-from probes.lab import PROGRAM, Lab, Verdict, run
+from probes.lab import Lab, Verdict, run
+from probes.target import Targets
 from tests.support import faults
 from tests.support.broken_serve import program
 
 FLOODS = ("a line without an end", "role chunks")
+PROCESSES = 3
 BY_NAME = {probe.name: probe for probe in PROBES}
 
 
@@ -27,19 +31,41 @@ class ProbesTest(unittest.TestCase):
             (retries, "STORM", 48),
             (retries, "ODD_WAITS", ("99999999",)),
             (crashes, "SETTLE_DELAYS_S", ()),
+            (wire, "PATIENCE_S", 0.15),
+            (sizes, "AT_ONCE_S", 0.3),
+            (sizes, "FLOOD_BYTES", 1 << 20),
+            (slow, "CONNECTIONS", 40),
+            (slow, "GRACE_S", 0.4),
+            (overload, "GRACE_S", 0.5),
+            (overload, "ANSWER_S", 0.7),
+            (overload, "SIGNALS", (signal.SIGTERM,)),
             (streams, "STREAM_FLOODS", {name: streams.STREAM_FLOODS[name] for name in FLOODS}),
         ):
             patch = mock.patch.object(owner, name, value)
             patch.start()
             self.addCleanup(patch.stop)
 
-    def verdict(self, name: str, patches: Sequence[Any] = ()) -> Verdict:
-        """What the probe says of a gateway with these patches, or with those that are meant for it."""
-        served_by = program(faults.PROGRAMS[name]) if name in faults.PROGRAMS else PROGRAM
+    def verdict(self, name: str, patches: Sequence[Any]) -> Verdict:
+        """What the probe says of a gateway in this process with these patches."""
         with ExitStack() as stack:
-            for patch in patches or faults.FAULTS.get(name, ()):
+            for patch in patches:
                 stack.enter_context(patch)
-            return run(BY_NAME[name], Lab(seconds=1.5, program=served_by))
+            return run(BY_NAME[name], Lab(seconds=1.5))
+
+    def verdicts(self, mistakes: str) -> list[Verdict]:
+        """What the probes that are meant for them say of a process with these mistakes, one after the other."""
+        served_by = program(*mistakes.split(","))
+        with Targets() as targets:
+            return [
+                run(probe, Lab(seconds=1.5, program=served_by, targets=targets))
+                for probe in PROBES
+                if faults.PROGRAMS.get(probe.name) == mistakes
+            ]
+
+    def assert_found(self, verdict: Verdict) -> None:
+        """By what was seen, not because the probe could not go on."""
+        self.assertTrue(verdict.found, verdict.line)
+        self.assertNotIn("the probe could not go on", verdict.seen, verdict.name)
 
     def test_each_probe_has_a_fault_to_find(self) -> None:
         """A new probe brings its own."""
@@ -47,12 +73,21 @@ class ProbesTest(unittest.TestCase):
         self.assertEqual(len(BY_NAME), len(PROBES))
 
     def test_each_probe_finds_its_fault(self) -> None:
-        """And it does so by what it saw, not because it could not go on."""
-        for name in BY_NAME:
+        """Of a gateway in this process."""
+        for name, patches in faults.FAULTS.items():
             with self.subTest(name):
-                verdict = self.verdict(name)
-                self.assertTrue(verdict.found, verdict.line)
-                self.assertNotIn("the probe could not go on", verdict.seen)
+                self.assert_found(self.verdict(name, patches))
+
+    def test_each_probe_of_a_process_finds_its_fault(self) -> None:
+        """Most of their time is waiting, so a few processes are attacked at a time."""
+        with ThreadPoolExecutor(PROCESSES) as hands:
+            found = [
+                verdict for group in hands.map(self.verdicts, sorted({*faults.PROGRAMS.values()})) for verdict in group
+            ]
+        self.assertEqual(len(found), len(faults.PROGRAMS))
+        for verdict in found:
+            with self.subTest(verdict.name):
+                self.assert_found(verdict)
 
     def test_more_faults_are_found(self) -> None:
         """No jitter, no gate, a probe that wedges, a release that counts, money that is forgotten, words in a log."""

@@ -145,10 +145,63 @@ OTHERS: tuple[tuple[str, Any], ...] = (
 )
 """More mistakes that a probe must find; each is one patch."""
 
+_CARELESS = "keys-by-id,forwards-everything,fetches,reads-leniently,takes-any-size"
+_FORGETFUL = "remembers-keys,rounds-numbers"
+_CREDULOUS = "follows-redirects,repeats-secrets,takes-any-name,logs-in-words"
+_BOUNDLESS = "keeps-the-idle,waits-for-readers"
+_HASTY = "accepts-everybody,cuts-at-once"
+
 PROGRAMS = {
     "secrets-nowhere": "repeats-secrets",
     "kill-at-each-point": "forgets-the-dead",
     "stream-floods": "reads-without-end",
     "whole-floods": "reads-without-end",
+    "two-framings": "sloppy-front",
+    "coding-disguises": "sloppy-front",
+    "early-errors": "sloppy-front",
+    "repeated-lengths": "sloppy-front",
+    "odd-lengths": "sloppy-front",
+    "odd-chunks": "sloppy-front",
+    "hidden-headers": "sloppy-front",
+    "request-lines": "sloppy-front",
+    "repeated-headers": "sloppy-front",
+    "cut-heads": "sloppy-front",
+    "cut-bodies": "sloppy-front",
+    "expectations": "sloppy-front",
+    "oversized-heads": "sloppy-front",
+    "oversized-bodies": _CARELESS,
+    "hostile-credentials": _CARELESS,
+    "steering-fields": _CARELESS,
+    "steering-names": _CARELESS,
+    "duplicate-keys": _CARELESS,
+    "odd-json": _CARELESS,
+    "revoked-at-once": _FORGETFUL,
+    "sent-as-read": _FORGETFUL,
+    "keys-elsewhere": "obliging-front",
+    "self-widening": "obliging-front",
+    "path-confusion": "obliging-front",
+    "admin-closed": "obliging-front",
+    "injected-headers": "obliging-front",
+    "redirects": _CREDULOUS,
+    "error-bodies": _CREDULOUS,
+    "hostile-names": _CREDULOUS,
+    "log-lines": _CREDULOUS,
+    "hostile-headers": "relays-headers",
+    "split-answers": "does-not-look",
+    "dripped-heads": "patient-front",
+    "dripped-bodies": "patient-front",
+    "idle-connections": _BOUNDLESS,
+    "unread-answers": _BOUNDLESS,
+    "full-queue": "admits-everybody",
+    "greedy-tenant": "admits-everybody",
+    "abandoned-queue": "admits-everybody",
+    "crowded-health": "narrow-front",
+    "connection-cap": _HASTY,
+    "drained-streams": _HASTY,
+    "drained-queue": _HASTY,
+    "drained-oddities": "never-ends",
+    "second-signal": "hears-once",
 }
-"""The same for gateways in processes of their own: the mistakes of broken_serve."""
+"""The same for gateways in processes of their own: the mistakes of broken_serve. Some share a process, since a start
+takes longer than a probe; each is found by its probe also when it is the only one.
+"""

@@ -84,7 +84,15 @@ class RequestTest(unittest.TestCase):
         kept = {"metadata": {"api_base": "x", "tags": "y"}, "provider": {"order": ["a"]}, "user": "u"}
         body = {**kept, **dict.fromkeys(GATEWAY_FIELDS, "x"), **dict.fromkeys(NEVER_FORWARD, "x")}
         self.assertEqual(wire(body), {**kept, "model": "up", "max_completion_tokens": 50})
-        for name in ("api_base", "base_url", "api_key", "extra_headers", "extra_body"):
+        for name in (
+            "api_base",
+            "base_url",
+            "api_key",
+            "extra_headers",
+            "extra_body",
+            "aws_sts_endpoint",
+            "user_config",
+        ):
             self.assertIn(name, NEVER_FORWARD)
 
     def test_one_cap_leaves_under_the_name_the_upstream_knows(self) -> None:

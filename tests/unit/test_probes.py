@@ -4,11 +4,17 @@ import ast
 import contextlib
 import io
 import json
+import socket
+import threading
 import unittest
+from collections.abc import Callable
 
+from probes import wire
 from probes.__main__ import main
 from probes.catalog import PROBES
 from probes.lab import Lab, Probe, run
+from probes.target import Target, shares
+from probes.wire import JUNK, Ending, Heard, Wire, say
 from tests import _paths
 
 
@@ -120,3 +126,128 @@ class BooksTest(unittest.TestCase):
         verdict = run(Probe("careless", "calm", careless), Lab())
         self.assertTrue(verdict.found)
         self.assertIn("nobody asked", verdict.seen)
+
+    def test_a_limit_that_nobody_was_told_of_is_found(self) -> None:
+        """A probe may set it; a user would not know that it is there."""
+
+        def trusting(lab: Lab) -> str:
+            lab.server(header_timeout_s=1, a_limit_of_ours=2)
+            return "all is well"
+
+        verdict = run(Probe("trusting", "calm", trusting), Lab())
+        self.assertEqual(verdict.seen, "the limit a_limit_of_ours is not documented")
+
+
+REFUSED = b'HTTP/1.1 400 Bad Request\r\ncontent-length: 23\r\n\r\n{"error":{"code":"no"}}'
+SERVED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"
+
+
+class HeardTest(unittest.TestCase):
+    """What is made of the bytes that came back."""
+
+    def test_each_answer_is_seen(self) -> None:
+        """Interim ones, chunks, lengths, and none at all."""
+        interim = b"HTTP/1.1 100 Continue\r\n\r\n"
+        heard = Heard(interim + SERVED + REFUSED, True, 0.1)
+        self.assertEqual(heard.statuses, (100, 200, 400))
+        self.assertEqual([answer.body[:3] for answer in heard.answers], [b"", b"abc", b'{"e'])
+        self.assertEqual(Heard(b"", True, 0).answers, [])
+
+    def test_what_is_no_answer_is_junk(self) -> None:
+        """HTML without a head, half a head, and bytes behind an answer."""
+        for raw in (b"<html>", b"HTTP/1.1 200 OK\r\n", b"HTTP/0.9 200\r\n\r\n"):
+            self.assertEqual(Heard(raw, True, 0).statuses, (JUNK,))
+        self.assertEqual(Heard(SERVED + b"more", True, 0).statuses, (200, JUNK))
+
+    def test_an_answer_that_is_cut_is_not_whole(self) -> None:
+        """Wherever its body is cut."""
+        for raw in (SERVED[:-1], SERVED[:-6], REFUSED[:-9]):
+            [answer] = Heard(raw, True, 0).answers
+            self.assertFalse(answer.whole, raw)
+
+
+class RefusalTest(unittest.TestCase):
+    """What the probes of bytes ask of each answer."""
+
+    def faults(self, raw: bytes, *, closed: bool = True) -> list[str]:
+        """What is wrong with these bytes as a refusal with 400."""
+        found: list[str] = []
+        target = Target.__new__(Target)
+        target.check = lambda is_right, fault: None if is_right else found.append(fault)
+        target.check_refusal("x", Heard(raw, closed, 0), 400)
+        return found
+
+    def test_one_refusal_and_then_the_end(self) -> None:
+        """A second answer, another status, none, a connection that goes on, and no JSON are faults."""
+        self.assertEqual(self.faults(REFUSED), [])
+        self.assertEqual(self.faults(REFUSED, closed=False), ["x: the connection is left open"])
+        self.assertEqual(self.faults(REFUSED + SERVED), ["x: answered [400, 200]"])
+        self.assertEqual(self.faults(REFUSED.replace(b"400", b"401")), ["x: answered [401]"])
+        self.assertEqual(self.faults(b""), ["x: answered nothing"])
+        self.assertEqual(self.faults(REFUSED[:-23] + b"x" * 23), [f"x: no error in JSON: {b'x' * 23!r}"])
+
+    def test_shares_are_counted(self) -> None:
+        """By status, in order."""
+        self.assertEqual(shares([404, 400, 404]), "1 x 400, 2 x 404")
+        self.assertEqual(shares([]), "no answer")
+
+
+class WireTest(unittest.TestCase):
+    """The client that says every byte, against a peer that does as told."""
+
+    def peer(self, act: Callable[[socket.socket], None]) -> tuple[str, int]:
+        """An address where one connection is treated so."""
+        listener = socket.create_server(("127.0.0.1", 0))
+
+        def serve() -> None:
+            with listener, listener.accept()[0] as sock:
+                act(sock)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        self.addCleanup(thread.join)
+        host, port = listener.getsockname()
+        return host, port
+
+    def test_a_closed_and_an_open_connection_are_told_apart(self) -> None:
+        """An end is heard at once; silence only after the patience."""
+        self.assertTrue(say(self.peer(lambda sock: sock.sendall(SERVED)), b"x").closed)
+        done = threading.Event()
+
+        def linger(sock: socket.socket) -> None:
+            sock.sendall(SERVED)
+            done.wait(5)
+
+        heard = say(self.peer(linger), b"x", patience_s=0.05)
+        done.set()
+        self.assertEqual((heard.closed, heard.statuses), (False, (200,)))
+
+    def test_a_client_ends_as_told(self) -> None:
+        """A FIN is read as the end; a reset as an error."""
+        for ending, end in ((Ending.HALF_CLOSES, b""), (Ending.RESETS, ConnectionResetError)):
+            seen: list[object] = []
+
+            def read(sock: socket.socket, seen: list[object] = seen) -> None:
+                try:
+                    while data := sock.recv(100):
+                        seen.append(data)
+                    seen.append(b"")
+                except OSError as error:
+                    seen.append(type(error))
+
+            address = self.peer(read)
+            say(address, b"abc", ending=ending)
+            self.doCleanups()
+            self.assertEqual(seen[-1], end)
+
+    def test_a_refused_connection_is_an_error(self) -> None:
+        """And leaves no socket behind."""
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            address = listener.getsockname()
+        self.assertRaises(ConnectionRefusedError, Wire, address)
+
+    def test_requests_are_written_as_given(self) -> None:
+        """Each character is a byte, whatever it is."""
+        self.assertEqual(wire.head("GET / HTTP/1.1", "A: \xe9"), b"GET / HTTP/1.1\r\nA: \xe9\r\n\r\n")
+        self.assertEqual(wire.chunks(b"abc"), b"3\r\nabc\r\n0\r\n\r\n")
+        self.assertTrue(wire.post("k", wire.sized(b"ab"), body=b"ab").endswith(b"Content-Length: 2\r\n\r\nab"))
