@@ -6,7 +6,8 @@ in, which gets an Exchange for each. What is where:
     accept (a thread)   takes connections, or turns them away without ever waiting
     lobby (a thread)    connections that wait for a request or read its head: lobby.py
     workers             each runs one exchange to its end, then stays with its connection for a moment: workers.py
-    attendants          the same for exempt paths (health, operators), which never wait for a worker or a place
+    attendants          the same for exempt paths (health, operators), which never wait for a worker or a place, and
+                        do not stay
     places              who of the requests may be worked on, and the line for it: places.py
 
 Whoever calls `drain` waits for them. TLS is not spoken here: put a terminating proxy in front.
@@ -32,7 +33,7 @@ from gateway.exchange import Exchange, Phase
 from gateway.http_head import HeadLimits, HttpRefusal, RequestHead
 from gateway.lobby import Lobby
 from gateway.places import PlaceLimits, Places
-from gateway.workers import IDLE_S, Workers
+from gateway.workers import IDLE_S, Job, Workers
 from llmkit.room import STEP_BYTES, Claim, Room
 
 _CUT_GRACE_S = 2.0  # for the last event of an exchange that is cut, and for the connections to end
@@ -218,11 +219,9 @@ class FrontServer(ThreadingHTTPServer):
     def hand_on(self, connection: Connection, head: RequestHead) -> None:
         """Called by the lobby: give the request a thread, unless there can be neither a place nor a turn for it."""
         is_exempt = self._exempt(head.path)
-        threads = self._attendants if is_exempt else self._workers
+        job = functools.partial(self._work, connection, head, is_exempt)
         self._begin(connection)
-        if (self.places.full and not is_exempt) or not threads.submit(
-            functools.partial(self._work, connection, head, is_exempt)
-        ):
+        if not (self._submit_exempt(job) if is_exempt else self._submit(job)):
             self._end(connection)
             self.refuse(connection, TOO_MANY_REQUESTS)
 
@@ -255,6 +254,12 @@ class FrontServer(ThreadingHTTPServer):
         """The front's own answer, whole; it also announces the close."""
         return refusal_answer(refusal, self._stamp(), with_body=with_body)
 
+    def _submit(self, job: Job) -> bool:
+        return not self.places.full and self._workers.submit(job)
+
+    def _submit_exempt(self, job: Job) -> bool:
+        return self._attendants.submit(job) or self._workers.submit(job)
+
     def _work(self, connection: Connection, head: RequestHead, is_exempt: bool) -> None:
         """A worker's work: one exchange, and what the same client asks for right after it."""
         following: RequestHead | None = head
@@ -263,7 +268,7 @@ class FrontServer(ThreadingHTTPServer):
                 self._begin(connection)
                 if not self._serve(connection, following):
                     return self._part(connection)
-                following = self._next_head(connection)
+                following = self._next_head(connection, lingers=not is_exempt and not self._workers.crowded)
         except HttpRefusal as refusal:
             return self.refuse(connection, refusal)
         if following is not None:
@@ -298,15 +303,15 @@ class FrontServer(ThreadingHTTPServer):
             if self.phase and not self._busy:
                 self._changed.notify_all()
 
-    def _next_head(self, connection: Connection) -> RequestHead | None:
-        """The next request of the same client, if its head is there within a moment. Raises HttpRefusal."""
+    def _next_head(self, connection: Connection, *, lingers: bool) -> RequestHead | None:
+        """The next request of the same client, if its head is there, or within a moment. Raises HttpRefusal."""
         if connection.has_unread and (head := connection.take_head(self.limits.head)) is not None:
             return head
         if self.phase >= Phase.DRAINING:
             arrived = connection.pull()
             connection.gone = connection.gone or not arrived
         else:
-            arrived = connection.pull() if self._workers.crowded else connection.linger()
+            arrived = connection.linger() if lingers else connection.pull()
         return connection.take_head(self.limits.head) if arrived else None
 
     def _part(self, connection: Connection) -> None:
