@@ -18,6 +18,7 @@ from gateway.clock import Clock
 from gateway.errors import ClientGone, Draining
 from gateway.http_body import ChunkedReader, too_large
 from gateway.http_head import (
+    Chunked,
     HeadLimits,
     HttpRefusal,
     NoBody,
@@ -68,13 +69,25 @@ class Connection:
     registered, deadline_s  whether the lobby's epoll knows it, and when its wait there ends: the lobby's
     """
 
-    __slots__ = ("_discarded", "_scanned", "_sock", "_unread", "deadline_s", "fd", "gone", "registered", "watch")
+    __slots__ = (
+        "_can_linger",
+        "_discarded",
+        "_scanned",
+        "_sock",
+        "_unread",
+        "deadline_s",
+        "fd",
+        "gone",
+        "registered",
+        "watch",
+    )
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._unread = b""
         self._scanned = 0
         self._discarded = 0
+        self._can_linger = False
         self.fd = sock.fileno()
         self.watch = ClientWatch(sock)
         self.gone = False
@@ -86,6 +99,15 @@ class Connection:
         """Whether bytes have arrived that no request has used yet."""
         return bool(self._unread)
 
+    def is_silent(self) -> bool:
+        """Whether nothing has arrived that was not used, in the socket neither."""
+        return not self._unread and not self.pull()
+
+    def has_all_of(self, head: RequestHead) -> bool:
+        """Whether the body that `head` frames has arrived to its end, and nothing behind it."""
+        length = head.body.length if isinstance(head.body, Sized) else 0
+        return len(self._unread) == length and not isinstance(head.body, Chunked)
+
     # --- heads --------------------------------------------------------------------------------------------------
 
     def pull(self) -> bool:
@@ -94,6 +116,9 @@ class Connection:
 
     def linger(self) -> bool:
         """Read what arrives within LINGER_S, in one system call; whether anything did."""
+        if not self._can_linger:
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(LINGER_S))
+            self._can_linger = True
         return self._read_some(0)
 
     def take_head(self, limits: HeadLimits) -> RequestHead | None:
@@ -194,12 +219,14 @@ class Connection:
         except OSError as error:
             raise ClientGone from error
 
-    def write_last(self, data: bytes = b"") -> None:
-        """Send what can be sent of `data` without waiting, and say that nothing more comes."""
+    def write_at_once(self, data: bytes) -> None:
+        """Send what can be sent of `data` without waiting."""
         with contextlib.suppress(OSError):
-            if data:
-                self._sock.send(data, socket.MSG_DONTWAIT)
-            self._sock.shutdown(socket.SHUT_WR)
+            self._sock.send(data, socket.MSG_DONTWAIT)
+
+    def say_end(self) -> None:
+        """Tell the client that nothing more comes."""
+        self.shut(socket.SHUT_WR)
 
     # --- the end ------------------------------------------------------------------------------------------------
 
@@ -242,7 +269,6 @@ class Connection:
 def prepare(listener: socket.socket, write_timeout_s: float) -> None:
     """Set the options of every connection that a listener will accept: on Linux they inherit them."""
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(LINGER_S))
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(write_timeout_s))
 
 

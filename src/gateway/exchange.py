@@ -122,6 +122,11 @@ class Exchange:
         return self._stage is _ENDED
 
     @property
+    def has_body(self) -> bool:
+        """Whether all of the request was read: its client has nothing more to send for it."""
+        return self._body is not None
+
+    @property
     def keep(self) -> bool:
         """Whether the connection may serve another request."""
         return self._keep and self.ended

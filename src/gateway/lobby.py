@@ -135,8 +135,8 @@ class Lobby:
     # --- for whoever owns a connection ----------------------------------------------------------------------------
 
     def welcome(self, connection: Connection) -> None:
-        """Let a new connection wait for its first request."""
-        self._sit(connection, self._new)
+        """Take a new connection: its first request may have arrived already; else it waits for it here."""
+        self._attend(self._greet, connection, self._new)
 
     def park(self, connection: Connection) -> None:
         """Let a connection wait for its next request, of which some bytes may have arrived."""
@@ -175,6 +175,14 @@ class Lobby:
             self._new.shorten(HASTE_S)
             self._idle.shorten(0)
         self._rouse()
+
+    def _greet(self, connection: Connection, bench: _Bench) -> None:
+        if connection.pull():
+            self._read(connection, bench)
+        elif connection.gone:
+            self.let_go(connection)
+        else:
+            self._sit(connection, bench)
 
     def _sit(self, connection: Connection, bench: _Bench) -> None:
         """Seat a connection, or close it if the lobby is closed."""
@@ -303,7 +311,7 @@ class Lobby:
             self.let_go(connection)
         else:
             self._leave_seat(connection)
-            connection.write_last()
+            connection.say_end()
             self.dismiss(connection)
 
     def _overdue(self) -> list[tuple[Connection, _Bench]]:

@@ -127,6 +127,7 @@ class FrontServer(ThreadingHTTPServer):
         self._workers = Workers(limits.max_threads, "worker", on_error, idle_s=IDLE_S)
         self._attendants = Workers(_ATTENDANTS, "attendant", on_error, idle_s=IDLE_S)
         self._acceptor: threading.Thread | None = None
+        self._accepting = True
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         super().__init__(address, socketserver.BaseRequestHandler)
         prepare(self.socket, limits.write_timeout_s)
@@ -223,11 +224,14 @@ class FrontServer(ThreadingHTTPServer):
         self._begin(connection)
         if not (self._submit_exempt(job) if is_exempt else self._submit(job)):
             self._end(connection)
-            self.refuse(connection, TOO_MANY_REQUESTS)
+            connection.write_at_once(self.refusal(TOO_MANY_REQUESTS))
+            self._part(connection, is_whole=connection.has_all_of(head))
+            self.on_error(TOO_MANY_REQUESTS)
 
     def refuse(self, connection: Connection, refusal: HttpRefusal) -> None:
         """Answer without waiting, and let the client hang up."""
-        connection.write_last(self.refusal(refusal))
+        connection.write_at_once(self.refusal(refusal))
+        connection.say_end()
         self._lobby.dismiss(connection)
         self.on_error(refusal)
 
@@ -266,8 +270,9 @@ class FrontServer(ThreadingHTTPServer):
         try:
             while following is not None and self._exempt(following.path) is is_exempt:
                 self._begin(connection)
-                if not self._serve(connection, following):
-                    return self._part(connection)
+                exchange = self._serve(connection, following)
+                if not exchange.keep:
+                    return self._part(connection, is_whole=exchange.has_body and connection.is_silent())
                 following = self._next_head(connection, lingers=not is_exempt and not self._workers.crowded)
         except HttpRefusal as refusal:
             return self.refuse(connection, refusal)
@@ -277,8 +282,8 @@ class FrontServer(ThreadingHTTPServer):
             return self._lobby.let_go(connection)
         return self._lobby.park(connection)
 
-    def _serve(self, connection: Connection, head: RequestHead) -> bool:
-        """Run one exchange to its end, whatever happens; whether the connection goes on."""
+    def _serve(self, connection: Connection, head: RequestHead) -> Exchange:
+        """Run one exchange to its end, whatever happens."""
         exchange = Exchange(self, connection, head)
         try:
             self._handle(exchange)
@@ -291,7 +296,7 @@ class FrontServer(ThreadingHTTPServer):
         finally:
             exchange.release()
             self._end(connection)
-        return exchange.keep
+        return exchange
 
     def _begin(self, connection: Connection) -> None:
         with self._lock:
@@ -314,15 +319,28 @@ class FrontServer(ThreadingHTTPServer):
             arrived = connection.linger() if lingers else connection.pull()
         return connection.take_head(self.limits.head) if arrived else None
 
-    def _part(self, connection: Connection) -> None:
-        """End a connection after its last answer."""
-        if connection.gone:
+    def _part(self, connection: Connection, *, is_whole: bool) -> None:
+        """End a connection after its last answer: at once if all was read that its client has to send."""
+        if connection.gone or is_whole:
             self._lobby.let_go(connection)
         else:
-            connection.write_last()
+            connection.say_end()
             self._lobby.dismiss(connection)
 
     # --- connections --------------------------------------------------------------------------------------------
+
+    def serve_forever(self, poll_interval: float = 0) -> None:
+        """Accept until told to stop: each connection is waited for by the very call that takes it."""
+        while self._accepting:
+            try:
+                request, address = self.get_request()
+            except OSError:
+                continue
+            try:
+                self.process_request(request, address)
+            except Exception:  # noqa: BLE001 - the thread of the listener outlives each connection
+                self.handle_error(request, address)
+                self.shutdown_request(request)
 
     def server_bind(self) -> None:
         """Bind without http.server's look-up of the host's name, which can take seconds."""
@@ -350,7 +368,8 @@ class FrontServer(ThreadingHTTPServer):
             self._lobby.welcome(connection)
         else:
             self.turned_away += 1
-            connection.write_last(self.refusal(TOO_MANY_CONNECTIONS))
+            connection.write_at_once(self.refusal(TOO_MANY_CONNECTIONS))
+            connection.say_end()
             self._lobby.turn_away(connection)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -362,10 +381,10 @@ class FrontServer(ThreadingHTTPServer):
     # --- the drain ------------------------------------------------------------------------------------------------
 
     def _stop_accepting(self) -> None:
+        self._accepting = False
         if self._acceptor is not None:
             with contextlib.suppress(OSError):
                 self.socket.shutdown(socket.SHUT_RDWR)  # wakes the accept loop
-            self.shutdown()
             self._acceptor.join()
             self._acceptor = None
         self.server_close()
