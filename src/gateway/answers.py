@@ -26,6 +26,7 @@ RETRY_AFTER_S = 1
 TOO_MANY_CONNECTIONS = HttpRefusal(503, "overloaded", "Too many connections are open.")
 TOO_MANY_REQUESTS = HttpRefusal(503, "overloaded", "Too many requests are in flight.")
 
+DRAINING = HttpRefusal(503, "draining", "The gateway is shutting down.")
 TOO_MUCH_IN_FLIGHT = HttpRefusal(503, "overloaded", "The bodies of the requests in flight take too much memory.")
 
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
@@ -76,5 +77,5 @@ def refusal_for(error: BaseException) -> HttpRefusal:
     if isinstance(error, HttpRefusal):
         return error
     if isinstance(error, Draining):
-        return HttpRefusal(503, "draining", "The gateway is shutting down.")
+        return DRAINING
     return HttpRefusal(500, "internal_error", "The gateway failed to handle this request.")

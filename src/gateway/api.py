@@ -159,7 +159,7 @@ class Api:
         if not methods:
             raise UnknownUrl(head.method, head.path[:200])
         _allow(head, *methods)
-        _enter(exchange, principal)
+        exchange.enter(principal.tenant)
         if path == _CHAT:
             return self._chat(exchange, gateway, facts, principal)
         visible = gateway.visible_models(principal)
@@ -285,12 +285,6 @@ class _HttpCaller:
     def _send(self, frame: bytes) -> None:
         self._exchange.send(frame)
         self.due_s = self._clock.now_s() + SILENCE_S
-
-
-def _enter(exchange: Exchange, principal: Principal) -> None:
-    """Wait for a place among the requests that are worked on. Raises Overloaded, ClientGone, Draining."""
-    if not exchange.enter(principal.tenant):
-        raise Overloaded
 
 
 def _body_of(exchange: Exchange) -> bytes:

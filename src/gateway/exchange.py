@@ -5,6 +5,7 @@ whole, since what is left of it would be taken for the next request. Knows no ro
 """
 
 import contextlib
+from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Protocol
 
@@ -26,11 +27,28 @@ class Phase(IntEnum):
     CLOSED = 3
 
 
+@dataclass(eq=False, slots=True)
+class Turn:
+    """One request that is to be answered; `party` is whose place it has, if it has one."""
+
+    connection: Connection
+    head: RequestHead
+    party: str | None = None
+
+
+class MustWait(Exception):
+    """There is no place for a request of `party` now."""
+
+    def __init__(self, party: str) -> None:
+        super().__init__(party)
+        self.party = party
+
+
 class Host(Protocol):
     """The server, as an exchange needs it; `places` says who may be worked on."""
 
     clock: Clock
-    places: Places
+    places: "Places[Turn]"
     max_body_bytes: int
     body_timeout_s: float
 
@@ -92,7 +110,8 @@ class Exchange:
         "head",
     )
 
-    def __init__(self, host: Host, connection: Connection, head: RequestHead) -> None:
+    def __init__(self, host: Host, turn: Turn) -> None:
+        head, connection = turn.head, turn.connection
         self.head = head
         self.cancel = connection.watch
         self._host = host
@@ -100,7 +119,7 @@ class Exchange:
         self._body = b"" if _has_no_body(head) else None
         self._body_bytes = 0
         self._claim: Claim | None = None
-        self._party: str | None = None
+        self._party = turn.party
         self._stage = _UNANSWERED
         self._chunked = head.version == (1, 1)
         self._held = b""
@@ -133,21 +152,18 @@ class Exchange:
 
     # --- the request --------------------------------------------------------------------------------------------
 
-    def enter(self, party: str) -> bool:
-        """Take a place among the requests that are worked on, once; False if there was none in time.
+    def enter(self, party: str) -> None:
+        """Take a place among the requests that are worked on, once, before anything of the request was acted on.
 
-        It is given back when the exchange ends. Raises ClientGone or Draining if the client left while it waited.
+        It is given back when the exchange ends. Raises MustWait if there is none now: let it pass, the server keeps the
+        request in line and has it answered from the beginning; ClientGone or Draining if the client left meanwhile.
         """
-        places = self._host.places
-        if places.enter_at_once(party):
+        if self._party is None:
+            if not self._host.places.enter(party):
+                raise MustWait(party)
             self._party = party
-            return True
-        if not places.enter(party):
-            return False
-        self._party = party
-        if (reason := self.cancel.reason()) is not None:
+        elif (reason := self.cancel.reason()) is not None:
             raise reason
-        return True
 
     def read_body(self) -> bytes:
         """The whole request body, decoded; the same bytes on every call.
@@ -163,12 +179,11 @@ class Exchange:
             )
         return self._body
 
-    def release(self) -> None:
-        """For the server, once the exchange has ended: give back what it took."""
+    def release(self) -> "Turn | None":
+        """For the server, once the exchange has ended: give back what it took. Returns whose turn it is now."""
         if self._claim is not None:
             self._claim.close()
-        if self._party is not None:
-            self._host.places.leave(self._party)
+        return self._host.places.leave(self._party) if self._party is not None else None
 
     def _keep_bytes(self, count: int) -> None:
         self._body_bytes += count

@@ -32,7 +32,8 @@ _MOST_TURNED_AWAY = 64
 
 _EVENTS = 256
 _AWAKE = float("-inf")  # when a thread that is not asleep wakes up
-_MASK = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLONESHOT
+_HANG_UP = select.EPOLLRDHUP | select.EPOLLONESHOT
+_MASK = select.EPOLLIN | _HANG_UP
 
 
 class Host(Protocol):
@@ -50,6 +51,10 @@ class Host(Protocol):
         """The connection is closed."""
         ...
 
+    def leaves_line(self, connection: Connection, *, late: bool) -> None:
+        """A connection in line has waited for too long, or else its client has left: take it, unless its turn came."""
+        ...
+
     def on_error(self, error: BaseException) -> None:
         """Something went wrong that is nobody's refusal; never raises."""
         ...
@@ -58,8 +63,9 @@ class Host(Protocol):
 class _Bench:
     """Connections that wait for the same thing, in the order in which their patience ends."""
 
-    def __init__(self, patience_s: float) -> None:
+    def __init__(self, patience_s: float, events: int = _MASK) -> None:
         self.patience_s = patience_s
+        self.events = events
         self.waiting: dict[Connection, None] = {}
 
     def first_end_s(self) -> float | None:
@@ -87,7 +93,14 @@ class Lobby:
     """
 
     def __init__(
-        self, host: Host, limits: HeadLimits, clock: Clock, *, idle_timeout_s: float, header_timeout_s: float
+        self,
+        host: Host,
+        limits: HeadLimits,
+        clock: Clock,
+        *,
+        idle_timeout_s: float,
+        header_timeout_s: float,
+        queue_wait_s: float,
     ) -> None:
         self._host = host
         self._limits = limits
@@ -95,6 +108,7 @@ class Lobby:
         self._new = _Bench(idle_timeout_s)
         self._idle = _Bench(idle_timeout_s)
         self._reading = _Bench(header_timeout_s)
+        self._in_line = _Bench(queue_wait_s, _HANG_UP)
         self._leaving = _Bench(LEAVE_S)
         self._turned_away = _Bench(LEAVE_S)
         self._lock = threading.Lock()
@@ -141,6 +155,15 @@ class Lobby:
     def park(self, connection: Connection) -> None:
         """Let a connection wait for its next request, of which some bytes may have arrived."""
         self._sit(connection, self._reading if connection.has_unread else self._idle)
+
+    def wait_in_line(self, connection: Connection) -> None:
+        """Watch a connection whose request waits for its turn; bytes that arrive meanwhile are left where they are."""
+        self._sit(connection, self._in_line)
+
+    def take(self, connection: Connection) -> None:
+        """Take a connection back from the lobby."""
+        with self._lock:
+            self._stand_up(connection)
 
     def dismiss(self, connection: Connection) -> None:
         """Wait for a moment until the client hangs up; it has been told that nothing more comes."""
@@ -190,7 +213,7 @@ class Lobby:
             is_open = self._open
             if is_open:
                 self._place(connection, bench)
-                self._arm(connection)
+                self._arm(connection, bench)
                 rouse = connection.deadline_s < self._wakes_at_s
         if not is_open:
             self.let_go(connection)
@@ -202,11 +225,11 @@ class Lobby:
         bench.waiting[connection] = None
         self._where[connection.fd] = (connection, bench)
 
-    def _arm(self, connection: Connection) -> None:
+    def _arm(self, connection: Connection, bench: _Bench) -> None:
         if connection.registered:
-            self._epoll.modify(connection.fd, _MASK)
+            self._epoll.modify(connection.fd, bench.events)
         else:
-            self._epoll.register(connection.fd, _MASK)
+            self._epoll.register(connection.fd, bench.events)
             connection.registered = True
 
     def _stand_up(self, connection: Connection) -> None:
@@ -252,21 +275,23 @@ class Lobby:
         return max(min(ends) - self._clock.now_s(), 0) if ends else None
 
     def _benches(self) -> tuple[_Bench, ...]:
-        return self._new, self._idle, self._reading, self._leaving, self._turned_away
+        return self._new, self._idle, self._reading, self._in_line, self._leaving, self._turned_away
 
     def _look_at(self, connection: Connection, bench: _Bench) -> None:
         """Something has arrived, or the client has left."""
         if bench is self._leaving or bench is self._turned_away:
             if connection.discard():
-                self._go_on_waiting(connection)
+                self._go_on_waiting(connection, bench)
             else:
                 self.let_go(connection)
+        elif bench is self._in_line:
+            self._host.leaves_line(connection, late=False)
         elif connection.pull():
             self._read(connection, bench)
         elif connection.gone:
             self.let_go(connection)
         else:
-            self._go_on_waiting(connection)
+            self._go_on_waiting(connection, bench)
 
     def _read(self, connection: Connection, bench: _Bench) -> None:
         try:
@@ -275,29 +300,27 @@ class Lobby:
             self._refuse(connection, refusal)
             return
         if head is not None:
-            self._leave_seat(connection)
+            self.take(connection)
             self._host.hand_on(connection, head)
         elif bench is self._reading:
-            self._go_on_waiting(connection)
+            self._go_on_waiting(connection, bench)
         else:
-            self._leave_seat(connection)
+            self.take(connection)
             self.park(connection)
 
     def _refuse(self, connection: Connection, refusal: HttpRefusal) -> None:
-        self._leave_seat(connection)
+        self.take(connection)
         self._host.refuse(connection, refusal)
 
-    def _leave_seat(self, connection: Connection) -> None:
+    def _go_on_waiting(self, connection: Connection, bench: _Bench) -> None:
         with self._lock:
-            self._stand_up(connection)
-
-    def _go_on_waiting(self, connection: Connection) -> None:
-        with self._lock:
-            self._arm(connection)
+            self._arm(connection, bench)
 
     def _lose_patience(self, connection: Connection, bench: _Bench) -> None:
         if bench is self._reading:
             self._refuse(connection, _LATE)
+        elif bench is self._in_line:
+            self._host.leaves_line(connection, late=True)
         elif self._emptied and (bench is self._idle or bench is self._new):
             self._part(connection, bench)
         else:
@@ -310,7 +333,7 @@ class Lobby:
         elif connection.gone:
             self.let_go(connection)
         else:
-            self._leave_seat(connection)
+            self.take(connection)
             connection.say_end()
             self.dismiss(connection)
 

@@ -1,21 +1,25 @@
-"""Who may be worked on now, who waits for that, and who is refused. Knows no sockets, no requests and no money.
+"""Who may be worked on now, who stands in line for that, and who is refused. Knows no sockets, no requests, no money.
 
 A place is one request or stream being worked on. Rules:
 
 - At most `places` are taken, of which one party (a tenant) has at most `per_party`.
-- Whoever finds no place waits in a line of at most `queue`, for at most `queue_wait_s`; one party has at most the share
-  of the line that it may have of the places. Beyond that it is refused at once.
+- Whoever finds no place may stand in a line of at most `queue`; one party has at most the share of the line that it may
+  have of the places. How long somebody stands there is not decided here.
 - A place that becomes free goes to the first in line whose party may have it; nobody overtakes.
 """
 
 import threading
 from collections import Counter
 from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Generic, TypeVar
+
+W = TypeVar("W")
 
 
 @dataclass(frozen=True, slots=True)
 class PlaceLimits:
-    """Bounds of places and of the line for them; counts, and seconds of waiting."""
+    """Bounds of places and of the line for them; counts, and seconds in line."""
 
     places: int = 1024
     per_party: int = 512
@@ -28,25 +32,26 @@ class PlaceLimits:
         return min(max(self.queue * min(self.per_party, self.places) // self.places, 1), self.queue)
 
 
-class _Waiter:
-    """One that waits; `called` is set once it has its place."""
+class Admittance(Enum):
+    """What became of somebody who asked for a place."""
 
-    __slots__ = ("called", "party")
-
-    def __init__(self, party: str) -> None:
-        self.party = party
-        self.called = threading.Event()
+    SEATED = auto()
+    IN_LINE = auto()
+    REFUSED = auto()
 
 
-class Places:
-    """Safe from any thread. `_lock` guards every field and is held for no wait."""
+class Places(Generic[W]):
+    """Nobody waits in a call; those in line are told apart by identity. `_lock` guards every field.
+
+    Whoever was seated, at once or as an heir, has leave(party) called for it exactly once.
+    """
 
     def __init__(self, limits: PlaceLimits) -> None:
         self._limits = limits
         self._lock = threading.Lock()
         self._taken: Counter[str] = Counter()
         self._total = 0
-        self._line: dict[_Waiter, None] = {}
+        self._line: dict[int, tuple[str, W]] = {}
         self._waiting: Counter[str] = Counter()
 
     @property
@@ -56,7 +61,7 @@ class Places:
 
     @property
     def waiting(self) -> int:
-        """How many wait in line."""
+        """How many stand in line."""
         return len(self._line)
 
     @property
@@ -64,36 +69,45 @@ class Places:
         """Whether nobody, whoever it is, would be let in or may wait."""
         return self._total >= self._limits.places and len(self._line) >= self._limits.queue
 
-    def enter_at_once(self, party: str) -> bool:
-        """Take a place if there is one; whether there was. Whoever was let in calls leave(party) exactly once."""
+    def enter(self, party: str) -> bool:
+        """Take a place if there is one; whether there was."""
         with self._lock:
             if not self._may_enter(party):
                 return False
             self._seat(party)
             return True
 
-    def enter(self, party: str) -> bool:
-        """As enter_at_once(), waiting for a place if need be: at most `queue_wait_s`."""
+    def join(self, party: str, waiter: W) -> Admittance:
+        """Take a place if there is one by now, else stand in line: leave() will give `waiter` back, unless it quits."""
         with self._lock:
             if self._may_enter(party):
                 self._seat(party)
-                return True
-            waiter = self._join(party)
-        if waiter is None:
-            return False
-        return waiter.called.wait(self._limits.queue_wait_s) or not self._quit(waiter)
+                return Admittance.SEATED
+            if len(self._line) >= self._limits.queue or self._waiting[party] >= self._limits.queue_per_party:
+                return Admittance.REFUSED
+            self._line[id(waiter)] = party, waiter
+            self._waiting[party] += 1
+            return Admittance.IN_LINE
 
-    def leave(self, party: str) -> None:
-        """Give a place back, to the first in line that may have it."""
+    def quit(self, waiter: W) -> bool:
+        """Leave the line; False if it is not there: its turn has come, or it was never in it."""
+        with self._lock:
+            if id(waiter) not in self._line:
+                return False
+            self._step_out(id(waiter))
+            return True
+
+    def leave(self, party: str) -> W | None:
+        """Give a place back. Returns who has a place instead, and must be worked on now: the first in line that may."""
         with self._lock:
             self._total -= 1
             _take_one(self._taken, party)
-            heir = next((waiter for waiter in self._line if self._may_enter(waiter.party)), None)
-            if heir is not None:
-                self._step_out(heir)
-                self._seat(heir.party)
-        if heir is not None:
-            heir.called.set()
+            for key, (its_party, waiter) in self._line.items():
+                if self._may_enter(its_party):
+                    self._step_out(key)
+                    self._seat(its_party)
+                    return waiter
+        return None
 
     def _may_enter(self, party: str) -> bool:
         return self._total < self._limits.places and self._taken[party] < self._limits.per_party
@@ -102,25 +116,9 @@ class Places:
         self._total += 1
         self._taken[party] += 1
 
-    def _join(self, party: str) -> _Waiter | None:
-        if len(self._line) >= self._limits.queue or self._waiting[party] >= self._limits.queue_per_party:
-            return None
-        waiter = _Waiter(party)
-        self._line[waiter] = None
-        self._waiting[party] += 1
-        return waiter
-
-    def _quit(self, waiter: _Waiter) -> bool:
-        """Leave the line; False if the place came at the same moment."""
-        with self._lock:
-            if waiter not in self._line:
-                return False
-            self._step_out(waiter)
-            return True
-
-    def _step_out(self, waiter: _Waiter) -> None:
-        del self._line[waiter]
-        _take_one(self._waiting, waiter.party)
+    def _step_out(self, key: int) -> None:
+        party, _ = self._line.pop(key)
+        _take_one(self._waiting, party)
 
 
 def _take_one(counts: Counter[str], party: str) -> None:

@@ -8,7 +8,7 @@ in, which gets an Exchange for each. What is where:
     workers             each runs one exchange to its end, then stays with its connection for a moment: workers.py
     attendants          the same for exempt paths (health, operators), which never wait for a worker or a place, and
                         do not stay
-    places              who of the requests may be worked on, and the line for it: places.py
+    places              who of the requests may be worked on, and the line for it: places.py; who waits has no thread
 
 Whoever calls `drain` waits for them. TLS is not spoken here: put a terminating proxy in front.
 """
@@ -25,14 +25,14 @@ from dataclasses import dataclass, field
 from http.server import ThreadingHTTPServer
 from typing import Any
 
-from gateway.answers import TOO_MANY_CONNECTIONS, TOO_MANY_REQUESTS, Headers, refusal_answer
+from gateway.answers import DRAINING, TOO_MANY_CONNECTIONS, TOO_MANY_REQUESTS, Headers, refusal_answer
 from gateway.clock import Clock
 from gateway.connection import Connection, prepare
-from gateway.errors import forget
-from gateway.exchange import Exchange, Phase
+from gateway.errors import ClientGone, forget
+from gateway.exchange import Exchange, MustWait, Phase, Turn
 from gateway.http_head import HeadLimits, HttpRefusal, RequestHead
 from gateway.lobby import Lobby
-from gateway.places import PlaceLimits, Places
+from gateway.places import Admittance, PlaceLimits, Places
 from gateway.workers import IDLE_S, Job, Workers
 from llmkit.room import STEP_BYTES, Claim, Room
 
@@ -71,8 +71,8 @@ class FrontLimits:
 
     @property
     def max_threads(self) -> int:
-        """Threads that serve requests, at most."""
-        return self.places.places + self.places.queue + _UNPLACED
+        """Threads that serve requests, at most; those that wait in line need none."""
+        return self.places.places + _UNPLACED
 
 
 class FrontServer(ThreadingHTTPServer):
@@ -86,7 +86,7 @@ class FrontServer(ThreadingHTTPServer):
     stamp     headers of each answer that the front makes by itself: a request id
 
     `_lock` guards `_busy`, `_connections` and `turned_away`; it is held for no call of a caller's function and for no
-    I/O. `_shares` and `phase` only grow, in single steps.
+    I/O. `_shares` and `phase` only grow, in single steps; `_in_line` is changed by single steps.
     """
 
     request_queue_size = 512
@@ -111,7 +111,7 @@ class FrontServer(ThreadingHTTPServer):
         self._on_error = on_error
         self.phase = Phase.SERVING
         self.turned_away = 0
-        self.places = Places(limits.places)
+        self.places: Places[Turn] = Places(limits.places)
         self.max_body_bytes = limits.max_body_bytes
         self.body_timeout_s = limits.body_timeout_s
         self.room = Room(max(limits.request_memory_bytes, limits.room_of_one))
@@ -124,6 +124,7 @@ class FrontServer(ThreadingHTTPServer):
         self._changed = threading.Condition(self._lock)
         self._connections: set[Connection] = set()
         self._busy: set[Connection] = set()
+        self._in_line: dict[Connection, Turn] = {}
         self._workers = Workers(limits.max_threads, "worker", on_error, idle_s=IDLE_S)
         self._attendants = Workers(_ATTENDANTS, "attendant", on_error, idle_s=IDLE_S)
         self._acceptor: threading.Thread | None = None
@@ -137,6 +138,7 @@ class FrontServer(ThreadingHTTPServer):
             clock,
             idle_timeout_s=limits.idle_timeout_s,
             header_timeout_s=limits.header_timeout_s,
+            queue_wait_s=limits.places.queue_wait_s,
         )
 
     @property
@@ -220,13 +222,10 @@ class FrontServer(ThreadingHTTPServer):
     def hand_on(self, connection: Connection, head: RequestHead) -> None:
         """Called by the lobby: give the request a thread, unless there can be neither a place nor a turn for it."""
         is_exempt = self._exempt(head.path)
-        job = functools.partial(self._work, connection, head, is_exempt)
+        job = functools.partial(self._work, Turn(connection, head), is_exempt)
         self._begin(connection)
         if not (self._submit_exempt(job) if is_exempt else self._submit(job)):
-            self._end(connection)
-            connection.write_at_once(self.refusal(TOO_MANY_REQUESTS))
-            self._part(connection, is_whole=connection.has_all_of(head))
-            self.on_error(TOO_MANY_REQUESTS)
+            self._turn_down(connection, head)
 
     def refuse(self, connection: Connection, refusal: HttpRefusal) -> None:
         """Answer without waiting, and let the client hang up."""
@@ -264,39 +263,100 @@ class FrontServer(ThreadingHTTPServer):
     def _submit_exempt(self, job: Job) -> bool:
         return self._attendants.submit(job) or self._workers.submit(job)
 
-    def _work(self, connection: Connection, head: RequestHead, is_exempt: bool) -> None:
-        """A worker's work: one exchange, and what the same client asks for right after it."""
-        following: RequestHead | None = head
-        try:
-            while following is not None and self._exempt(following.path) is is_exempt:
-                self._begin(connection)
-                exchange = self._serve(connection, following)
-                if not exchange.keep:
-                    return self._part(connection, is_whole=exchange.has_body and connection.is_silent())
-                following = self._next_head(connection, lingers=not is_exempt and not self._workers.crowded)
-        except HttpRefusal as refusal:
-            return self.refuse(connection, refusal)
-        if following is not None:
-            return self.hand_on(connection, following)
-        if connection.gone:
-            return self._lobby.let_go(connection)
-        return self._lobby.park(connection)
+    def _work(self, turn: Turn, is_exempt: bool) -> None:
+        """A worker's work: a request, and then that of whose turn it is, or what the same client asks for next."""
+        following: Turn | None = turn
+        while following is not None:
+            following = self._serve(following, is_exempt)
 
-    def _serve(self, connection: Connection, head: RequestHead) -> Exchange:
-        """Run one exchange to its end, whatever happens."""
-        exchange = Exchange(self, connection, head)
+    def _serve(self, turn: Turn, is_exempt: bool) -> Turn | None:
+        """Run one exchange to its end, whatever happens; what this worker is to do next, if anything."""
+        exchange = Exchange(self, turn)
         try:
             self._handle(exchange)
             if not exchange.ended:
                 raise RuntimeError("a request was left without an end of its answer")
+        except MustWait as must_wait:
+            return self._line_up(Turn(turn.connection, turn.head, must_wait.party))
         except BaseException as error:  # noqa: BLE001 - nothing may leave an exchange open
             exchange.fail(error)
             self.on_error(error)
             forget(error)
-        finally:
-            exchange.release()
-            self._end(connection)
-        return exchange
+        heir = exchange.release()
+        self._end(turn.connection)
+        following = self._go_on(turn.connection, exchange, is_exempt, lingers=heir is None and not is_exempt)
+        if heir is None:
+            return following
+        if following is not None:
+            self.hand_on(following.connection, following.head)
+        self._take_out(heir)
+        return heir
+
+    def _go_on(self, connection: Connection, exchange: Exchange, is_exempt: bool, *, lingers: bool) -> Turn | None:
+        """After an exchange: the next request, if it is there and meant for this kind of worker; else let go."""
+        if not exchange.keep:
+            self._part(connection, is_whole=exchange.has_body and connection.is_silent())
+            return None
+        try:
+            head = self._next_head(connection, lingers=lingers and not self._workers.crowded)
+        except HttpRefusal as refusal:
+            self.refuse(connection, refusal)
+            return None
+        if head is not None and self._exempt(head.path) is is_exempt:
+            self._begin(connection)
+            return Turn(connection, head)
+        if head is not None:
+            self.hand_on(connection, head)
+        elif connection.gone:
+            self._lobby.let_go(connection)
+        else:
+            self._lobby.park(connection)
+        return None
+
+    # --- the line -----------------------------------------------------------------------------------------------
+
+    def _line_up(self, turn: Turn) -> Turn | None:
+        """Let a request wait without a thread; itself, if it may be worked on after all."""
+        self._in_line[turn.connection] = turn
+        self._lobby.wait_in_line(turn.connection)
+        admittance = self.places.join(turn.party or "", turn)
+        if admittance is Admittance.IN_LINE:
+            return None
+        self._take_out(turn)
+        if admittance is Admittance.SEATED:
+            return turn
+        self._turn_down(turn.connection, turn.head)
+        return None
+
+    def _take_out(self, turn: Turn) -> None:
+        """Its wait is over: the connection belongs to whoever calls this."""
+        self._in_line.pop(turn.connection, None)
+        self._lobby.take(turn.connection)
+
+    def leaves_line(self, connection: Connection, *, late: bool) -> None:
+        """Called by the lobby: the request has waited for too long, or its client has left."""
+        turn = self._in_line.get(connection)
+        if turn is None or not self.places.quit(turn):
+            return
+        self._take_out(turn)
+        if late:
+            self._turn_down(connection, turn.head)
+            return
+        self._end(connection)
+        if connection.watch.drained:
+            self.refuse(connection, DRAINING)
+        else:
+            self._lobby.let_go(connection)
+            self.on_error(ClientGone())
+
+    def _turn_down(self, connection: Connection, head: RequestHead) -> None:
+        """Answer that there is no place, without waiting."""
+        self._end(connection)
+        connection.write_at_once(self.refusal(TOO_MANY_REQUESTS))
+        self._part(connection, is_whole=connection.has_all_of(head))
+        self.on_error(TOO_MANY_REQUESTS)
+
+    # --- what is in flight ----------------------------------------------------------------------------------------
 
     def _begin(self, connection: Connection) -> None:
         with self._lock:

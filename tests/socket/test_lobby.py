@@ -227,6 +227,9 @@ class SilentHost:
     def closed(self, connection: Connection) -> None:
         self.told.append("closed")
 
+    def leaves_line(self, connection: Connection, *, late: bool) -> None:
+        self.told.append("late" if late else "left")
+
     def on_error(self, error: BaseException) -> None:
         raise error
 
@@ -236,7 +239,7 @@ class MomentTest(unittest.TestCase):
 
     def setUp(self) -> None:
         self.host = SilentHost()
-        self.lobby = Lobby(self.host, HeadLimits(), RealClock(), idle_timeout_s=75, header_timeout_s=10)
+        self.lobby = Lobby(self.host, HeadLimits(), RealClock(), idle_timeout_s=75, header_timeout_s=10, queue_wait_s=1)
         self.addCleanup(self.lobby.close)
 
     def connection(self) -> tuple[Connection, socket.socket]:
@@ -280,8 +283,7 @@ class PlaceTest(FrontCase):
 
     def handle(self, exchange: Exchange) -> None:
         """Work on a request of the party that its path names, until told to go on."""
-        if not exchange.enter(exchange.head.path):
-            raise HttpRefusal(503, "overloaded", "full")
+        exchange.enter(exchange.head.path)
         self.began.release()
         if not self.go_on.wait(PATIENCE_S):
             raise TimeoutError
@@ -299,10 +301,11 @@ class PlaceTest(FrontCase):
         return clients
 
     def test_a_request_waits_for_its_place_and_is_served(self) -> None:
-        """In the line it holds a thread, no place."""
+        """In the line it holds neither a place nor a thread."""
         server = self.serve(self.handle, FrontLimits(places=PlaceLimits(1, 1, 1, PATIENCE_S)))
         clients = self.crowd(server, "/a", "/b")
-        self.until(lambda: server.places.waiting == 1)
+        self.until(lambda: server.places.waiting == 1 and server.parked == 1)
+        self.until(lambda: len(server._workers._idle) == server.threads - 1)
         self.go_on.set()
         self.assertEqual([client.answer().status for client in clients], [200, 200])
         self.until(lambda: (server.places.taken, server.places.waiting) == (0, 0))
@@ -325,18 +328,86 @@ class PlaceTest(FrontCase):
         self.go_on.set()
         self.assertEqual([client.answer().status for client in clients], [200] * 4)
 
-    def test_a_client_that_leaves_the_line_is_not_worked_on(self) -> None:
-        """Its turn comes and goes."""
+    def test_a_client_that_leaves_the_line_frees_its_turn_at_once(self) -> None:
+        """Closed, reset, or closed on one side only; another may wait in its stead, and nothing is worked on for it."""
+        server = self.serve(self.handle, FrontLimits(places=PlaceLimits(1, 1, 1, PATIENCE_S)))
+        (staying,) = self.crowd(server, "/a")
+        for leave in (Client.close, Client.half_close, Client.reset):
+            (leaving,) = self.crowd(server, "/b")
+            self.until(lambda: server.places.waiting == 1)
+            leave(leaving)
+            self.assertIsInstance(self.next_error(), ClientGone)
+            self.assertEqual((server.places.waiting, server.in_flight), (0, 1))
+        (patient,) = self.crowd(server, "/c")
+        self.go_on.set()
+        self.assertEqual([staying.answer().status, patient.answer().status], [200, 200])
+        self.until(lambda: server.places.taken == 0)
+        for _ in range(2):
+            self.assertTrue(self.began.acquire(timeout=0))
+        self.assertFalse(self.began.acquire(timeout=0))
+
+    def test_a_client_that_left_as_its_turn_came_is_not_worked_on(self) -> None:
+        """The watch is asked once more before anything is done."""
         server = self.serve(self.handle, FrontLimits(places=PlaceLimits(1, 1, 1, PATIENCE_S)))
         staying, leaving = self.crowd(server, "/a", "/b")
         self.until(lambda: server.places.waiting == 1)
-        leaving.close()
+        with mock.patch.object(server, "leaves_line"):
+            leaving.half_close()
+            self.go_on.set()
+            self.assertEqual(staying.answer().status, 200)
+            self.assertIsInstance(self.next_error(), ClientGone)
+        self.until(lambda: (server.places.taken, server.in_flight) == (0, 0))
+
+    def test_a_request_in_line_loses_no_byte(self) -> None:
+        """A body that came with it, one that comes while it waits, and a pipelined request behind it."""
+        server = self.serve(self.handle, FrontLimits(places=PlaceLimits(1, 1, 3, PATIENCE_S)))
+        (first,) = self.crowd(server, "/a")
+        whole, split = self.connect(server), self.connect(server)
+        whole.send(post(b"abc") + post(b"def"))
+        split.send(post(b"ghi")[:-2])
+        self.until(lambda: server.places.waiting == 2)
+        split.send(b"hi")
         self.go_on.set()
-        self.assertEqual(staying.answer().status, 200)
-        self.assertIsInstance(self.next_error(), ClientGone)
-        self.until(lambda: server.places.taken == 0)
-        self.assertTrue(self.began.acquire(timeout=0))
-        self.assertFalse(self.began.acquire(timeout=0))
+        self.assertEqual(first.answer().status, 200)
+        self.assertEqual([whole.answer().body, whole.answer().body, split.answer().body], [b"abc", b"def", b"ghi"])
+
+    def test_a_drain_serves_the_line_and_cuts_what_is_left_of_it(self) -> None:
+        """Who waits is answered within the grace; after it, it is told 503."""
+        server = self.serve(
+            self.handle, FrontLimits(places=PlaceLimits(1, 1, 2, PATIENCE_S), announce_s=0, drain_s=0.05)
+        )
+        self.crowd(server, "/a")
+        (waiting,) = self.crowd(server, "/b")
+        self.until(lambda: server.places.waiting == 1)
+        draining = threading.Thread(target=server.drain, args=(threading.Event(),))
+        draining.start()
+        self.assert_refused(waiting.answer(), 503, "draining")
+        self.go_on.set()
+        draining.join()
+        self.assertEqual((server.in_flight, server.places.waiting), (0, 0))
+
+    def test_a_long_line_is_served_by_few_threads_in_its_order(self) -> None:
+        """Each that leaves its place hands it to the next in line, on the same thread."""
+        seen: list[str] = []
+        started, go_on = threading.Event(), threading.Event()
+
+        def handle(exchange: Exchange) -> None:
+            exchange.enter("one party")
+            started.set()
+            go_on.wait(PATIENCE_S)
+            seen.append(exchange.head.path)
+            exchange.respond(200, TEXT, b"")
+
+        server = self.serve(handle, FrontLimits(places=PlaceLimits(1, 1, 40, PATIENCE_S)))
+        clients = self.crowd(server, "/0")
+        self.assertTrue(started.wait(PATIENCE_S))
+        for number in range(1, 41):
+            clients += self.crowd(server, f"/{number}")
+            self.until(lambda number=number: server.places.waiting == number)  # type: ignore[misc]
+        go_on.set()
+        self.assertEqual([client.answer().status for client in clients], [200] * 41)
+        self.assertEqual(seen, [f"/{number}" for number in range(41)])
+        self.assertLess(server.threads, 10)
 
     def test_places_come_back_whatever_ended_the_request(self) -> None:
         """An answer, an error, a client that left, a body that broke off."""
@@ -352,7 +423,7 @@ class PlaceTest(FrontCase):
     def test_all_threads_at_work_is_an_overload(self) -> None:
         """Told without one; health has threads of its own."""
         with mock.patch("gateway.server._UNPLACED", 0):
-            limits = FrontLimits(places=PlaceLimits(1, 1, 1, PATIENCE_S))
+            limits = FrontLimits(places=PlaceLimits(2, 2, 1, PATIENCE_S))
             server = self.serve(self.handle, limits, exempt=lambda path: path == "/healthz")
         clients = self.crowd(server, "/a", "/b")
         refused = self.connect(server)
@@ -372,7 +443,7 @@ class PlaceTest(FrontCase):
         refused = self.connect(server)
         refused.send(GET)
         self.assert_refused(refused.answer(), 503, "overloaded")
-        self.assertEqual((server.threads, server.in_flight), (2, 2))
+        self.assertEqual(server.in_flight, 2)
         self.go_on.set()
         self.assertEqual([client.answer().status for client in clients], [200, 200])
 
