@@ -5,7 +5,9 @@ A place is one request or stream being worked on. Rules:
 - At most `places` are taken, of which one party (a tenant) has at most `per_party`.
 - Whoever finds no place may stand in a line of at most `queue`; one party has at most the share of the line that it may
   have of the places. How long somebody stands there is not decided here.
-- A place that becomes free goes to the first in line whose party may have it; nobody overtakes.
+- A place that becomes free goes to the first in line whose party may have it: nobody overtakes. But while more than
+  half of the line is taken, it goes to the last one: in an overload whoever waited long is about to be given up, and
+  serving those first would let everybody wait as long as the line allows, and on for a while after it is over.
 """
 
 import threading
@@ -98,11 +100,12 @@ class Places(Generic[W]):
             return True
 
     def leave(self, party: str) -> W | None:
-        """Give a place back. Returns who has a place instead, and must be worked on now: the first in line that may."""
+        """Give a place back. Returns who has a place instead, and must be worked on now, if anybody may."""
         with self._lock:
             self._total -= 1
             _take_one(self._taken, party)
-            for key, (its_party, waiter) in self._line.items():
+            is_long = len(self._line) * 2 > self._limits.queue
+            for key, (its_party, waiter) in reversed(self._line.items()) if is_long else self._line.items():
                 if self._may_enter(its_party):
                     self._step_out(key)
                     self._seat(its_party)

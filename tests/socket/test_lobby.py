@@ -398,7 +398,7 @@ class PlaceTest(FrontCase):
             seen.append(exchange.head.path)
             exchange.respond(200, TEXT, b"")
 
-        server = self.serve(handle, FrontLimits(places=PlaceLimits(1, 1, 40, PATIENCE_S)))
+        server = self.serve(handle, FrontLimits(places=PlaceLimits(1, 1, 80, PATIENCE_S)))
         clients = self.crowd(server, "/0")
         self.assertTrue(started.wait(PATIENCE_S))
         for number in range(1, 41):

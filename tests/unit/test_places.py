@@ -40,6 +40,18 @@ class PlacesTest(unittest.TestCase):
         self.assertFalse(places.enter("c"))
         self.assertEqual((places.leave("a"), places.taken, places.waiting), ("B", 1, 0))
 
+    def test_a_long_line_is_served_from_its_end(self) -> None:
+        """Only while more than half of it is taken; a party at its share is passed over there, too."""
+        places = Places[int](PlaceLimits(places=2, per_party=1, queue=6))
+        places.enter("x")
+        places.enter("y")
+        for number, party in enumerate("abcde"):
+            self.assertEqual(places.join(party, number), IN_LINE)
+        self.assertEqual([places.leave(party) for party in "xye"], [4, 3, 0])
+        self.assertEqual(places.join("a", 5), IN_LINE)
+        self.assertEqual(places.join("f", 6), IN_LINE)
+        self.assertEqual(places.leave("d"), 6)
+
     def test_whoever_may_not_have_the_place_is_passed_over_and_keeps_its_turn(self) -> None:
         """A party at its share waits for a place of its own."""
         places = Places[str](PlaceLimits(places=2, per_party=1, queue=9))
@@ -67,7 +79,7 @@ class PlacesTest(unittest.TestCase):
             places.enter(party)
         admitted = [places.join(party, number) for number, party in enumerate("eeefgh")]
         self.assertEqual(admitted, [IN_LINE, IN_LINE, REFUSED, IN_LINE, IN_LINE, REFUSED])
-        self.assertEqual([places.leave(party) for party in "abcd"], [0, 1, 3, 4])
+        self.assertEqual([places.leave(party) for party in "abcd"], [4, 3, 0, 1])
 
     def test_it_is_full_when_nobody_may_even_wait(self) -> None:
         """Not while there is a turn left, nor when one party has used up its share alone."""
