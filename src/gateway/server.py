@@ -79,7 +79,8 @@ class FrontServer(ThreadingHTTPServer):
     """Accepts connections, runs `handle` once per request, and drains.
 
     handle    called on a thread of its own; may raise HttpRefusal, ClientGone, Draining or anything else, which is
-              answered, if nothing was sent yet, and closes the connection
+              answered, if nothing was sent yet, and closes the connection. If it lets MustWait pass, it is called again
+              for the same request once there is a place for it
     exempt    whether a path (health) is served however many requests there are
     on_error  told of every exception that ended an exchange or a head, and of a lack of descriptors or threads; sorts
               by type, writes no secrets, never raises
