@@ -40,10 +40,6 @@ T = TypeVar("T")
 BATCH = 128
 """Requests per commit: one commit of this many is far below a millisecond of work, so nobody waits long for it."""
 
-MOST_BATCHES = 8
-"""One leader commits so many before it passes the lead on: waking a successor takes longer than a batch when many
-threads are busy, but nobody's own request should wait for long either."""
-
 FLUSH_AFTER_S = 0.01
 """Queued work waits this long for a request's commit to carry it before it gets one of its own."""
 
@@ -244,26 +240,19 @@ class SqliteStore:
         return ticket.result  # type: ignore[return-value]
 
     def _lead(self) -> None:
-        """Commit what waits, a few batches if more comes meanwhile, and pass the lead on."""
-        try:
-            for _ in range(MOST_BATCHES):
-                self._commit_batch()
-                if not self._waiting:
-                    break
-        finally:
-            self._pass_the_lead()
-
-    def _commit_batch(self) -> None:
-        """Commit one batch and wake those who waited for it."""
+        """Commit one batch, wake its followers, and pass the lead on."""
         with self._mutex:
             batch = self._waiting[:BATCH]
             del self._waiting[:BATCH]
         try:
-            self._run_batch(batch)
+            try:
+                self._run_batch(batch)
+            finally:
+                for ticket in batch:
+                    ticket.wake()
+            self._copy_if_due()
         finally:
-            for ticket in batch:
-                ticket.wake()
-        self._copy_if_due()
+            self._pass_the_lead()
 
     def _pass_the_lead(self) -> None:
         with self._mutex:
