@@ -87,7 +87,7 @@ class _Bench:
 
 class Lobby:
     """The parked connections. `_lock` guards the benches, `_where`, `_wakes_at_s` (but that its thread may
-    write _AWAKE), `_emptied` and `_open`.
+    write _AWAKE) and `_open`.
 
     idle_timeout_s, header_timeout_s  patience for the first byte of a request, and from then on for its whole head
     """
@@ -115,7 +115,6 @@ class Lobby:
         self._where: dict[int, tuple[Connection, _Bench]] = {}
         self._wakes_at_s = float("inf")
         self._open = True
-        self._emptied = False
         self._epoll = select.epoll()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll.register(self._wake, select.EPOLLIN)
@@ -194,7 +193,6 @@ class Lobby:
         New connections are still welcome, but must be quick.
         """
         with self._lock:
-            self._emptied = True
             self._new.shorten(HASTE_S)
             self._idle.shorten(0)
         self._rouse()
@@ -321,7 +319,7 @@ class Lobby:
             self._refuse(connection, _LATE)
         elif bench is self._in_line:
             self._host.leaves_line(connection, late=True)
-        elif self._emptied and (bench is self._idle or bench is self._new):
+        elif bench is self._idle or bench is self._new:
             self._part(connection, bench)
         else:
             self.let_go(connection)
