@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Sequence
 
 from gateway.chat import check_tags
 from gateway.context import Facts, Options
@@ -10,6 +11,7 @@ from gateway.http_head import CREDENTIALS, RequestHead
 from llmkit.money import format_usd
 
 MAX_TIMEOUT_S = 86_400.0
+_FIRST_HOPS, _LAST_HOPS = 4, 20
 _SECONDS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
 
 Headers = list[tuple[str, str]]
@@ -100,7 +102,7 @@ def fact_headers(facts: Facts, now_s: float) -> Headers:
         headers.append(("x-gateway-provider", facts.provider or ""))
         headers.append(("x-gateway-tier", facts.tier or ""))
     if facts.hops:
-        headers.append(("x-gateway-route", ", ".join(facts.hops)))
+        headers.append(("x-gateway-route", route_of(facts.hops)))
     if facts.cost_nanousd is not None:
         headers.append(("x-gateway-cost-usd", format_usd(facts.cost_nanousd)))
     if facts.started_s is not None:
@@ -111,6 +113,13 @@ def fact_headers(facts: Facts, now_s: float) -> Headers:
         headers.append(("x-ratelimit-remaining-requests", str(facts.rate.remaining)))
         headers.append(("x-ratelimit-reset-requests", go_duration(facts.rate.reset_s)))
     return headers
+
+
+def route_of(hops: Sequence[str]) -> str:
+    """Every hop in order; of very many the first ones and the last, since proxies refuse headers that are too long."""
+    if len(hops) > _FIRST_HOPS + _LAST_HOPS:
+        hops = [*hops[:_FIRST_HOPS], "...", *hops[-_LAST_HOPS:]]
+    return ", ".join(hops)
 
 
 def request_id(facts: Facts) -> tuple[str, str]:

@@ -4,7 +4,7 @@ import unittest
 
 from gateway.context import Options
 from gateway.errors import InvalidApiKey, InvalidRequest
-from gateway.headers import MAX_TIMEOUT_S, key_of, options_of
+from gateway.headers import MAX_TIMEOUT_S, key_of, options_of, route_of
 from gateway.http_head import HeadLimits, RequestHead, parse_head
 from tests.support.raw_requests import post
 
@@ -12,6 +12,16 @@ from tests.support.raw_requests import post
 def head(*lines: bytes) -> RequestHead:
     """A parsed head with these lines."""
     return parse_head(post(*lines), HeadLimits())
+
+
+class RouteTest(unittest.TestCase):
+    def test_a_route_names_every_hop_unless_they_are_very_many(self) -> None:
+        """Then how it began and how it ended; a header of any length is refused by proxies."""
+        hops = [f"d{number}=server" for number in range(24)]
+        self.assertEqual(route_of(hops), ", ".join(hops))
+        many = [f"d{number}=server" for number in range(100)]
+        self.assertEqual(route_of(many), ", ".join([*many[:4], "...", *many[-20:]]))
+        self.assertEqual(route_of(["a=ok"]), "a=ok")
 
 
 class KeyTest(unittest.TestCase):
