@@ -174,21 +174,19 @@ class Connection:
             raise HttpRefusal(408, "request_timeout", "The request body did not arrive in time.") from None
 
     def _read_sized(self, length: int, more: Callable[[int], bytes]) -> bytes:
-        pieces = [self._unread[:length]]
+        content = bytearray(self._unread[:length])
         self._unread = self._unread[length:]
-        missing = length - len(pieces[0])
-        while missing:
-            pieces.append(more(min(missing, _BODY_READ_BYTES)))
-            missing -= len(pieces[-1])
-        return b"".join(pieces)
+        while missing := length - len(content):
+            content += more(min(missing, _BODY_READ_BYTES))
+        return bytes(content)
 
     def _read_chunked(self, max_bytes: int, more: Callable[[int], bytes]) -> bytes:
         reader = ChunkedReader(max_bytes)
-        pieces = [reader.feed(self._unread)]
+        content = bytearray(reader.feed(self._unread))
         while not reader.complete:
-            pieces.append(reader.feed(more(_BODY_READ_BYTES)))
+            content += reader.feed(more(_BODY_READ_BYTES))
         self._unread = reader.rest
-        return b"".join(pieces)
+        return bytes(content)
 
     def _receive(self, deadline_s: float, clock: Clock, max_bytes: int) -> bytes:
         """More bytes before the deadline, else TimeoutError. Raises Draining or ClientGone once none can come."""

@@ -40,6 +40,9 @@ T = TypeVar("T")
 BATCH = 128
 """Requests per commit: one commit of this many is far below a millisecond of work, so nobody waits long for it."""
 
+MOST_READERS = 8
+"""Reads at a time; one more waits. Each has a connection of two descriptors, of which SQLite keeps one for good."""
+
 FLUSH_AFTER_S = 0.01
 """Queued work waits this long for a request's commit to carry it before it gets one of its own."""
 
@@ -108,6 +111,7 @@ class SqliteStore:
         self._writer = connect_writer(path, durability)
         self._writer.execute("PRAGMA wal_autocheckpoint = 0").fetchall()
         self._idle_readers = [_connect_reader(path)]
+        self._reading = threading.BoundedSemaphore(MOST_READERS)
         self._transaction: Transaction = _SqliteTransaction(self._writer)
         self._on_error = on_error
         self._on_lost = on_lost
@@ -161,14 +165,15 @@ class SqliteStore:
         self._alarm()
 
     async def read(self, sql: str, params: Sequence[Value] = ()) -> list[Record]:
-        reader = self._take_reader()
-        try:
-            return reader.execute(sql, params).fetchall()
-        except sqlite3.Error as error:
-            self._on_error(error)
-            raise StoreUnavailable from error
-        finally:
-            self._give_back(reader)
+        with self._reading:
+            reader = self._take_reader()
+            try:
+                return reader.execute(sql, params).fetchall()
+            except sqlite3.Error as error:
+                self._on_error(error)
+                raise StoreUnavailable from error
+            finally:
+                self._give_back(reader)
 
     def copy_to(self, draft: Path) -> None:
         """Copy all that was committed before this call, and what is committed meanwhile, into the empty file `draft`.

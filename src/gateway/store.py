@@ -75,5 +75,5 @@ class Store(Readable, Protocol):
         ...
 
     async def read(self, sql: str, params: Sequence[Value] = ()) -> list[Record]:
-        """Records of one SELECT over the last committed state. Waits for nobody. Raises StoreUnavailable."""
+        """Records of one SELECT over the last committed state. Waits for no writer. Raises StoreUnavailable."""
         ...

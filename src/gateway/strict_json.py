@@ -63,12 +63,16 @@ def loads_object(raw: bytes) -> dict[str, Any]:
     return value
 
 
+_MOST_STRINGS = 2 * MAX_VALUES
+"""A value and its name are two strings, and every one but the first follows a comma or a bracket."""
+
+
 def _check_shape(raw: bytes) -> None:
     """Refuse what is cheap to send and dear to read, before it is read."""
     if raw.count(b",") + raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
         return
-    bare = _STRINGS.sub(b"", raw)
-    if bare.count(b",") + bare.count(b"[") + bare.count(b"{") > MAX_VALUES:
+    bare = _STRINGS.sub(b"", raw, count=_MOST_STRINGS)
+    if b'"' in bare or bare.count(b",") + bare.count(b"[") + bare.count(b"{") > MAX_VALUES:
         raise StrictJsonError(f"the body holds more than {MAX_VALUES} values")
     depth = 0
     for character in _NO_BRACKETS.sub(b"", bare):
@@ -76,8 +80,10 @@ def _check_shape(raw: bytes) -> None:
             depth += 1
             if depth > MAX_DEPTH:
                 raise StrictJsonError(f"the body is nested deeper than {MAX_DEPTH} levels")
-        else:
+        elif depth:
             depth -= 1
+        else:
+            return
 
 
 class _Fault:

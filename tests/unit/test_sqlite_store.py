@@ -3,8 +3,10 @@
 import contextlib
 import sqlite3
 import tempfile
+import threading
 import unittest
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar
 from unittest import mock
@@ -19,6 +21,9 @@ from gateway.sqlite_file import has_wal_reset_bug
 from gateway.sqlite_store import SqliteStore
 from gateway.store import Durability, Transaction, Work
 from tests.support.connections import Fuse, disk_error, watched
+
+SPARE = 64
+"""Descriptors that a serving process has beside those of clients, and more readers than it should ever have."""
 
 
 def insert(*names: str) -> Work[int]:
@@ -344,6 +349,19 @@ class ReadTest(StoreCase):
         """The second connection never writes."""
         with self.assertRaises(StoreUnavailable):
             drive(self.store.read("INSERT INTO tenants VALUES ('a', 0)"))
+
+    def test_a_crowd_of_readers_takes_few_descriptors(self) -> None:
+        """Only some may be spare beside those of clients; whoever comes when all are in use waits."""
+        crowd = threading.Barrier(SPARE)
+
+        def read(_: int) -> list[Any]:
+            crowd.wait()
+            return drive(self.store.read("SELECT count(*) FROM levels"))
+
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        with ThreadPoolExecutor(SPARE) as pool:
+            self.assertEqual(list(pool.map(read, range(SPARE))), [[(0,)]] * SPARE)
+        self.assertLess(len(list(Path("/proc/self/fd").iterdir())) - before, 2 * sqlite_store.MOST_READERS + 1)
 
     def test_a_failed_read_is_told(self) -> None:
         """StoreUnavailable for the caller, the cause for the operator."""

@@ -1,6 +1,7 @@
 """Which bytes are a request body, and which field is named when they are not."""
 
 import json
+import tracemalloc
 import unittest
 
 from gateway.strict_json import MAX_DEPTH, StrictJsonError, loads_object
@@ -52,6 +53,14 @@ class AcceptedTest(unittest.TestCase):
 
 class RefusedTest(unittest.TestCase):
     """What is not."""
+
+    def test_many_small_strings_are_refused_before_they_are_looked_at(self) -> None:
+        """Six megabytes of empty strings take no more than a few times as much memory to refuse as to hold."""
+        raw = b'{"a":[' + b'"",' * 2_000_000 + b'""]}'
+        tracemalloc.start()
+        self.addCleanup(tracemalloc.stop)
+        self.assertIn("values", str(refusal(raw)))
+        self.assertLess(tracemalloc.get_traced_memory()[1], 20 * len(raw))
 
     def test_a_fault_names_its_top_level_field(self) -> None:
         """Numbers, constants, keys and halves of characters that parsers read differently."""
