@@ -41,7 +41,7 @@ _LOOK_S = 0.05  # how often a drain looks whether it should hurry
 _ACCEPT_PAUSE_S = 0.05
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _UNPLACED = 64  # threads beyond those of places and line: for keys that are checked, and for what is refused
-_ATTENDANTS = 16
+_ATTENDANTS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +225,7 @@ class FrontServer(ThreadingHTTPServer):
         is_exempt = self._exempt(head.path)
         job = functools.partial(self._work, Turn(connection, head), is_exempt)
         self._begin(connection)
-        if not (self._submit_exempt(job) if is_exempt else self._submit(job)):
+        if not (self._attendants.submit(job) if is_exempt else self._submit(job)):
             self._turn_down(connection, head)
 
     def refuse(self, connection: Connection, refusal: HttpRefusal) -> None:
@@ -260,9 +260,6 @@ class FrontServer(ThreadingHTTPServer):
 
     def _submit(self, job: Job) -> bool:
         return not self.places.full and self._workers.submit(job)
-
-    def _submit_exempt(self, job: Job) -> bool:
-        return self._attendants.submit(job) or self._workers.submit(job)
 
     def _work(self, turn: Turn, is_exempt: bool) -> None:
         """A worker's work: a request, and then that of whose turn it is, or what the same client asks for next."""

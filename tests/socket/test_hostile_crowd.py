@@ -16,7 +16,7 @@ from tests.support.process import WAIT_S, GatewayProcess
 HALF_OPEN, DRIPS, NEVER_READ, TOO_LARGE = 1500, 200, 50, 50
 GOOD, ANSWERS = 4, 60  # good clients, and how many answers each wants
 PATIENCE_S = 2  # a good client's
-OTHER_THREADS = 16 + 12  # attendants; accept, lobby, signals, ledger, cache, janitor and some to come
+OTHER_THREADS = 64 + 12  # attendants; accept, lobby, signals, ledger, cache, janitor and some to come
 GROWTH_BYTES = 120_000_000
 
 CONFIG = """
