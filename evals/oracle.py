@@ -1,4 +1,4 @@
-"""Holds the upstream's own bill against the books, call by call. Pure.
+"""Holds the upstream's own bill against the books, call by call. Pure, but for the reading of rows.
 
 A request's holds, in the order in which they were made, stand for its calls, in the order in which they arrived: calls
 that are proven unbilled share the hold of the next one, every other call has its own (so there are never more calls

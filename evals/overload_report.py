@@ -1,4 +1,4 @@
-"""What an overload came to, held against the bounds that were written down before, and shown. Pure.
+"""What an overload came to, held against the bounds that were written down before, and shown. Reads nothing but those.
 
 A request is counted in the second in which it was due, its answer in the second in which it came; seconds are those of
 the run, so a phase is a slice of them.

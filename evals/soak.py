@@ -14,7 +14,6 @@ import os
 import shutil
 import signal
 import sqlite3
-import subprocess
 import sys
 import tempfile
 import threading
@@ -34,7 +33,7 @@ from evals.loop import Loop
 from evals.metered import CACHED_USD, INPUT_USD, OUTPUT_USD, Manner, Meter, MeteredUpstream
 from evals.openloop import PATIENCE_S, Ask, Client, Conduct, End, Reply, keep
 from evals.oracle import audit, misrecorded, read_rows
-from evals.process import ask_gateway, environment, gateway_child
+from evals.process import ask_gateway, gateway_child
 from evals.report import RESULTS, failed_firmly, long_lines, write
 from evals.soak_load import Wires, chat, numbered
 from evals.soak_plan import (
@@ -192,7 +191,7 @@ class Soak:
         with self.gateway, self._hands:
             self._make_keys()
             self._start_s = self._loop.now_s()
-            troubles = _troubles(self.plan, _knows_backup())
+            troubles = _troubles(self.plan)
             quiet = [self._quiet()]
             planned = faults(self.plan.seconds, self.plan.every_s, self.plan.seed, troubles)
             self._load(planned)
@@ -481,17 +480,8 @@ def _config(plan: Plan, ports: Sequence[int]) -> str:
     return head + "".join(DEPLOYMENT.format(number=number, port=port, **prices) for number, port in enumerate(ports))
 
 
-def _knows_backup() -> bool:
-    """Whether this gateway has the command."""
-    helped = subprocess.run(
-        [sys.executable, "-m", "gateway", "--help"], env=environment(), capture_output=True, text=True, check=True
-    )
-    return "backup" in helped.stdout
-
-
-def _troubles(plan: Plan, backup: bool) -> list[Trouble]:
-    left_out = set() if backup else {Trouble.BACKUP}
-    return [trouble for trouble in Trouble if trouble not in left_out | (set() if plan.kill else {Trouble.KILL})]
+def _troubles(plan: Plan) -> list[Trouble]:
+    return [trouble for trouble in Trouble if plan.kill or trouble is not Trouble.KILL]
 
 
 # --- the report -------------------------------------------------------------------------------------------------------

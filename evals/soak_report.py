@@ -1,4 +1,4 @@
-"""What a soak came to, held against the bounds that were written down before, and shown. Pure: an artifact in."""
+"""What a soak came to, held against the bounds that were written down before, and shown. Reads only those."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -25,6 +25,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from gateway import sqlite_copy
 from gateway.sqlite_file import connect
 
 ROW_OVERHEAD_BYTES: Final = 512
@@ -215,8 +216,7 @@ class CacheFile:
         self._purges = self._purges or dict(_records(writer, "SELECT tenant, number FROM purges"))
 
     def _replace(self) -> None:
-        for suffix in ("", "-wal", "-shm", "-journal"):
-            self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
+        sqlite_copy.remove(self._path)
         self._open()
 
     def _close(self) -> None:

@@ -14,6 +14,7 @@ import socket
 import struct
 from collections.abc import Callable
 
+from gateway.answers import CONTINUE
 from gateway.clock import Clock
 from gateway.errors import ClientGone, Draining
 from gateway.http_body import ChunkedReader, too_large
@@ -157,7 +158,7 @@ class Connection:
         if isinstance(head.body, Sized) and head.body.length > max_bytes:
             raise too_large()
         if head.expects_continue and not self._unread:
-            self.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            self.write(CONTINUE)
         deadline_s = clock.now_s() + timeout_s
 
         def more(at_most: int) -> bytes:

@@ -48,7 +48,7 @@ class Host(Protocol):
     """The server, as an exchange needs it; `places` says who may be worked on."""
 
     clock: Clock
-    places: "Places[Turn]"
+    places: Places[Turn]
     max_body_bytes: int
     body_timeout_s: float
 
@@ -179,7 +179,7 @@ class Exchange:
             )
         return self._body
 
-    def release(self) -> "Turn | None":
+    def release(self) -> Turn | None:
         """For the server, once the exchange has ended: give back what it took. Returns whose turn it is now."""
         if self._claim is not None:
             self._claim.close()

@@ -86,10 +86,11 @@ class _Bench:
 
 
 class Lobby:
-    """The parked connections. `_lock` guards the benches, `_where`, `_wakes_at_s` (but that its thread may
-    write _AWAKE) and `_open`.
+    """The parked connections. `_lock` guards the benches, `_where`, `_open` and `_wakes_at_s`, but that its thread
+    may write _AWAKE.
 
     idle_timeout_s, header_timeout_s  patience for the first byte of a request, and from then on for its whole head
+    queue_wait_s                      patience for a place
     """
 
     def __init__(

@@ -29,7 +29,7 @@ class Front(Protocol):
 
     @property
     def in_flight(self) -> int:
-        """Exchanges being worked on."""
+        """Exchanges that have begun and not ended, those that wait for a place included."""
         ...
 
     @property
@@ -116,7 +116,11 @@ def metrics_page(
 def front_families(front: Front) -> list[Family]:
     """How busy the listener is."""
     return [
-        gauge("gateway_in_flight", "HTTP exchanges being worked on, streams included.", front.in_flight),
+        gauge(
+            "gateway_in_flight",
+            "HTTP exchanges begun and not ended: being worked on, streaming, or waiting for a place.",
+            front.in_flight,
+        ),
         gauge("gateway_queued", "Requests that wait for a place.", front.queued),
         gauge("gateway_connections", "Open client connections.", front.connections),
         gauge("gateway_connections_parked", "Client connections that take no thread.", front.parked),

@@ -4,7 +4,7 @@ A place is one request or stream being worked on. Rules:
 
 - At most `places` are taken, of which one party (a tenant) has at most `per_party`.
 - Whoever finds no place may stand in a line of at most `queue`; one party has at most the share of the line that it may
-  have of the places. How long somebody stands there is not decided here.
+  have of the places. How long somebody may stand there is a limit, too, but whoever let it in line has to keep it.
 - A place that becomes free goes to the first in line whose party may have it: nobody overtakes. But while more than
   half of the line is taken, it goes to the last one: in an overload whoever waited long is about to be given up, and
   serving those first would let everybody wait as long as the line allows, and on for a while after it is over.

@@ -86,8 +86,8 @@ class FrontServer(ThreadingHTTPServer):
               by type, writes no secrets, never raises
     stamp     headers of each answer that the front makes by itself: a request id
 
-    `_lock` guards `_busy`, `_connections` and `turned_away`; it is held for no call of a caller's function and for no
-    I/O. `_shares` and `phase` only grow, in single steps; `_in_line` is changed by single steps.
+    `_lock` guards `_busy` and `_connections`; it is held for no call of a caller's function and for no I/O. `_shares`
+    and `phase` only grow, and `_in_line` changes, in single steps. `turned_away` is written by the accept thread alone.
     """
 
     request_queue_size = 512

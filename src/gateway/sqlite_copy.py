@@ -50,7 +50,7 @@ def drafted(draft: Path) -> Iterator[Path]:
 
 
 def remove(path: Path) -> None:
-    """Remove a draft with what SQLite keeps beside it, if it is there."""
+    """Remove a database file with what SQLite keeps beside it, as far as it is there; nobody has it open."""
     for suffix in ("", *SIDE_FILES):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
 

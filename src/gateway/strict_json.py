@@ -20,6 +20,9 @@ _MAX_NUMBER_CHARS = 40
 MAX_VALUES = 250_000
 """Values in one body. Text is bounded by its size; so many values in few bytes cost seconds and gigabytes to read."""
 
+_MOST_STRINGS = 2 * MAX_VALUES
+"""A value and its name are two strings, and every one but the first follows a comma or a bracket."""
+
 _STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 """A string, or the rest of the text behind a quote that is never closed: were that no match, the search would begin
 again at each of its escaped quotes, and 80 KB of them would hold the interpreter for a minute."""
@@ -61,10 +64,6 @@ def loads_object(raw: bytes) -> dict[str, Any]:
     if "\\u" in text:
         _check_surrogates(value)
     return value
-
-
-_MOST_STRINGS = 2 * MAX_VALUES
-"""A value and its name are two strings, and every one but the first follows a comma or a bracket."""
 
 
 def _check_shape(raw: bytes) -> None:
