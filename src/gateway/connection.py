@@ -218,10 +218,12 @@ class Connection:
         except OSError as error:
             raise ClientGone from error
 
-    def write_at_once(self, data: bytes) -> None:
-        """Send what can be sent of `data` without waiting."""
-        with contextlib.suppress(OSError):
-            self._sock.send(data, socket.MSG_DONTWAIT)
+    def write_at_once(self, data: bytes) -> int:
+        """Send what can be sent of `data` without waiting; how many bytes that was."""
+        try:
+            return self._sock.send(data, socket.MSG_DONTWAIT)
+        except OSError:
+            return 0
 
     def say_end(self) -> None:
         """Tell the client that nothing more comes."""

@@ -5,6 +5,7 @@ whole, since what is left of it would be taken for the next request. Knows no ro
 """
 
 import contextlib
+import threading
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Protocol
@@ -45,10 +46,14 @@ class MustWait(Exception):
 
 
 class Host(Protocol):
-    """The server, as an exchange needs it; `places` says who may be worked on."""
+    """The server, as an exchange needs it; `places` says who may be worked on.
+
+    slow_readers  taken while an answer to somebody without a place waits for its client
+    """
 
     clock: Clock
     places: Places[Turn]
+    slow_readers: threading.Semaphore
     max_body_bytes: int
     body_timeout_s: float
 
@@ -207,7 +212,7 @@ class Exchange:
         if self.head.method != "HEAD" and framing:
             answer += body
         self._stage = _ENDED
-        self._connection.write(answer)
+        self._write(answer)
 
     def start_stream(self, status: int, headers: Headers) -> None:
         """Begin an answer of unknown length. Its head is held until the first `send`, so that both leave together.
@@ -250,8 +255,7 @@ class Exchange:
             self._connection.gone = True
         elif not sent:
             with contextlib.suppress(ClientGone):
-                answer = self._host.refusal(refusal_for(error), with_body=self.head.method != "HEAD")
-                self._connection.write(answer)
+                self._write(self._host.refusal(refusal_for(error), with_body=self.head.method != "HEAD"))
 
     def _answer_head(self, status: int, headers: Headers, framing: str, *, delimited: bool) -> bytes:
         """The head, which says whether the connection goes on: only if the answer ends before the connection does."""
@@ -271,7 +275,26 @@ class Exchange:
         self._stage = _STREAMING
         if self._held:
             data, self._held = self._held + data, b""
-        self._connection.write(data)
+        self._write(data)
+
+    def _write(self, data: bytes) -> None:
+        """Send all of `data`. Raises ClientGone if the client does not take it.
+
+        Who has a place may take its time. Anybody can ask without having one, and not read: of those answers few may
+        wait at a time, so that there is always a thread for the next.
+        """
+        if self._party is not None:
+            self._connection.write(data)
+            return
+        rest = data[self._connection.write_at_once(data) :]
+        if not rest:
+            return
+        if not self._host.slow_readers.acquire(blocking=False):
+            raise ClientGone
+        try:
+            self._connection.write(rest)
+        finally:
+            self._host.slow_readers.release()
 
     def _expect_stage(self, *stages: _Stage) -> None:
         if self._stage not in stages:

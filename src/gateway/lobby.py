@@ -51,8 +51,11 @@ class Host(Protocol):
         """The connection is closed."""
         ...
 
-    def leaves_line(self, connection: Connection, *, late: bool) -> None:
-        """A connection in line has waited for too long, or else its client has left: take it, unless its turn came."""
+    def leaves_line(self, connection: Connection, *, late: bool) -> bool:
+        """A connection in line has waited for too long, or else its client has left: take it, unless its turn came.
+
+        Returns whether it was taken.
+        """
         ...
 
     def on_error(self, error: BaseException) -> None:
@@ -156,9 +159,23 @@ class Lobby:
         """Let a connection wait for its next request, of which some bytes may have arrived."""
         self._sit(connection, self._reading if connection.has_unread else self._idle)
 
-    def wait_in_line(self, connection: Connection) -> None:
-        """Watch a connection whose request waits for its turn; bytes that arrive meanwhile are left where they are."""
-        self._sit(connection, self._in_line)
+    def line_up(self, connection: Connection) -> None:
+        """Seat a connection whose request is about to wait for its turn: from now on its turn may come."""
+        with self._lock:
+            self._place(connection, self._in_line)
+
+    def watch(self, connection: Connection) -> None:
+        """Notice if a connection that lined up hangs up or waits for too long, unless its turn has come already.
+
+        Bytes that arrive meanwhile are left where they are.
+        """
+        with self._lock:
+            if self._where.get(connection.fd) != (connection, self._in_line) or not self._open:
+                return
+            self._arm(connection, self._in_line)
+            rouse = connection.deadline_s < self._wakes_at_s
+        if rouse:
+            self._rouse()
 
     def take(self, connection: Connection) -> None:
         """Take a connection back from the lobby."""
@@ -315,11 +332,19 @@ class Lobby:
         with self._lock:
             self._arm(connection, bench)
 
+    def _wait_longer(self, connection: Connection, bench: _Bench) -> None:
+        """Start its patience anew: its turn has come, and whoever has it is about to take it."""
+        with self._lock:
+            if self._where.get(connection.fd) == (connection, bench):
+                self._stand_up(connection)
+                self._place(connection, bench)
+
     def _lose_patience(self, connection: Connection, bench: _Bench) -> None:
         if bench is self._reading:
             self._refuse(connection, _LATE)
         elif bench is self._in_line:
-            self._host.leaves_line(connection, late=True)
+            if not self._host.leaves_line(connection, late=True):
+                self._wait_longer(connection, bench)
         elif bench is self._idle or bench is self._new:
             self._part(connection, bench)
         else:

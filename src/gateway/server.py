@@ -42,6 +42,7 @@ _ACCEPT_PAUSE_S = 0.05
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _UNPLACED = 64  # threads beyond those of places and line: for keys that are checked, and for what is refused
 _ATTENDANTS = 64
+_SLOW_READERS = 8  # an operator's long list, a scrape: what a socket does not take at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +117,7 @@ class FrontServer(ThreadingHTTPServer):
         self.max_body_bytes = limits.max_body_bytes
         self.body_timeout_s = limits.body_timeout_s
         self.room = Room(max(limits.request_memory_bytes, limits.room_of_one))
+        self.slow_readers: threading.Semaphore = threading.BoundedSemaphore(_SLOW_READERS)
         self._shares: dict[str | None, Room] = {}
         self._handle = handle
         self._exempt = exempt
@@ -316,9 +318,10 @@ class FrontServer(ThreadingHTTPServer):
     def _line_up(self, turn: Turn) -> Turn | None:
         """Let a request wait without a thread; itself, if it may be worked on after all."""
         self._in_line[turn.connection] = turn
-        self._lobby.wait_in_line(turn.connection)
+        self._lobby.line_up(turn.connection)
         admittance = self.places.join(turn.party or "", turn)
         if admittance is Admittance.IN_LINE:
+            self._lobby.watch(turn.connection)
             return None
         self._take_out(turn)
         if admittance is Admittance.SEATED:
@@ -331,21 +334,22 @@ class FrontServer(ThreadingHTTPServer):
         self._in_line.pop(turn.connection, None)
         self._lobby.take(turn.connection)
 
-    def leaves_line(self, connection: Connection, *, late: bool) -> None:
-        """Called by the lobby: the request has waited for too long, or its client has left."""
+    def leaves_line(self, connection: Connection, *, late: bool) -> bool:
+        """Called by the lobby: the request has waited for too long, or its client has left. False if its turn came."""
         turn = self._in_line.get(connection)
         if turn is None or not self.places.quit(turn):
-            return
+            return False
         self._take_out(turn)
         if late:
             self._turn_down(connection, turn.head)
-            return
+            return True
         self._end(connection)
         if connection.watch.drained:
             self.refuse(connection, DRAINING)
         else:
             self._lobby.let_go(connection)
             self.on_error(ClientGone())
+        return True
 
     def _turn_down(self, connection: Connection, head: RequestHead) -> None:
         """Answer that there is no place, without waiting."""

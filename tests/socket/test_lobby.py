@@ -217,6 +217,7 @@ class SilentHost:
 
     def __init__(self) -> None:
         self.told: list[str] = []
+        self.leaves = True
 
     def hand_on(self, connection: Connection, head: RequestHead) -> None:
         self.told.append(head.path)
@@ -227,8 +228,9 @@ class SilentHost:
     def closed(self, connection: Connection) -> None:
         self.told.append("closed")
 
-    def leaves_line(self, connection: Connection, *, late: bool) -> None:
+    def leaves_line(self, connection: Connection, *, late: bool) -> bool:
         self.told.append("late" if late else "left")
+        return self.leaves
 
     def on_error(self, error: BaseException) -> None:
         raise error
@@ -248,6 +250,10 @@ class MomentTest(unittest.TestCase):
         self.addCleanup(ours.close)
         return Connection(ours), theirs
 
+    def noticed(self) -> list[int]:
+        """Descriptors of connections on which something happened that the lobby waits for."""
+        return [fd for fd, _ in self.lobby._epoll.poll(0) if fd != self.lobby._wake]
+
     def test_a_request_that_arrives_as_its_connection_is_ended_is_handed_on(self) -> None:
         """The lobby looks once more before it says that nothing more comes."""
         for bench, sit in ((self.lobby._idle, self.lobby.park), (self.lobby._new, self.lobby.welcome)):
@@ -257,6 +263,37 @@ class MomentTest(unittest.TestCase):
             client.sendall(GET)
             self.lobby._lose_patience(connection, bench)
             self.assertEqual(self.host.told.pop(), "/hello")
+
+    def test_a_client_that_leaves_as_it_lines_up_is_noticed(self) -> None:
+        """Its one event is kept until it has a turn that can be given up."""
+        connection, client = self.connection()
+        self.lobby.line_up(connection)
+        client.close()
+        self.assertEqual(self.noticed(), [])
+        self.lobby.watch(connection)
+        self.assertEqual(self.noticed(), [connection.fd])
+        self.lobby.let_go(connection)
+
+    def test_a_connection_whose_turn_has_come_is_not_watched(self) -> None:
+        """Whoever took it out of the lobby meanwhile has it alone."""
+        connection, client = self.connection()
+        self.lobby.line_up(connection)
+        self.lobby.take(connection)
+        self.lobby.watch(connection)
+        client.close()
+        self.assertEqual((self.noticed(), self.lobby.parked), ([], 0))
+
+    def test_a_turn_that_comes_with_the_end_of_patience_is_asked_about_once(self) -> None:
+        """The lobby's thread does not ask again and again until a worker has taken the connection."""
+        connection, _ = self.connection()
+        self.host.leaves = False
+        self.lobby.line_up(connection)
+        self.lobby.watch(connection)
+        connection.deadline_s = 0
+        self.assertEqual([late for late, _ in self.lobby._overdue()], [connection])
+        self.lobby._lose_patience(connection, self.lobby._in_line)
+        self.assertEqual(self.lobby._overdue(), [])
+        self.lobby.let_go(connection)
 
     def test_closing_twice_never_touches_who_has_the_descriptor_now(self) -> None:
         """Numbers of descriptors are given again at once."""
@@ -446,6 +483,35 @@ class PlaceTest(FrontCase):
         self.assertEqual(server.in_flight, 2)
         self.go_on.set()
         self.assertEqual([client.answer().status for client in clients], [200, 200])
+
+    def test_a_crowd_that_does_not_read_keeps_few_threads(self) -> None:
+        """Health, and what needs no place elsewhere: nobody without a key may hold the threads by taking no answer."""
+
+        def handle(exchange: Exchange) -> None:
+            exchange.respond(200, TEXT, b"x" * 8_000_000 if exchange.head.path.startswith("/long") else b"ok")
+
+        with mock.patch("gateway.server._ATTENDANTS", 10), mock.patch("gateway.server._UNPLACED", 9):
+            limits = FrontLimits(places=PlaceLimits(1, 1, 1, PATIENCE_S))
+            server = self.serve(handle, limits, exempt=lambda path: path in ("/long-metrics", "/healthz"))
+        for long, short in ((b"/long-metrics", b"/healthz"), (b"/long", b"/short")):
+            crowd = [self.connect(server) for _ in range(12)]
+            for deaf in crowd:
+                deaf.send(GET.replace(b"/hello", long))
+                deaf.sock.recv(1)
+            asking = self.connect(server)
+            asking.send(GET.replace(b"/hello", short))
+            self.assertEqual(asking.answer().status, 200)
+            for deaf in crowd:
+                deaf.close()
+            self.until(lambda: server.in_flight == 0)
+
+    def test_a_slow_reader_of_health_gets_all_of_it(self) -> None:
+        """What its socket does not take at once is waited for."""
+        server = self.serve(lambda exchange: exchange.respond(200, TEXT, b"x" * 8_000_000))
+        for _ in range(9):
+            slow = self.connect(server)
+            slow.send(GET)
+            self.assertEqual(len(slow.answer().body), 8_000_000)
 
     def test_a_connection_may_change_between_health_and_requests(self) -> None:
         """Each is served by the threads that are meant for it."""
