@@ -3,6 +3,7 @@
 The only file, besides the command line, that reads the environment of the process.
 """
 
+import itertools
 import os
 import random  # noqa: TID251 - the source that randomness is handed in from
 import sqlite3
@@ -11,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from gateway import heap
 from gateway.admission import Admission
 from gateway.attempt import Upstreams
 from gateway.backup import Backups
@@ -43,6 +45,7 @@ from llmkit.transport import Timeouts
 from tracekit.trace import Tracer
 
 SWEEP_EVERY_S = 2.0
+_TRIM_EVERY = 15  # sweeps: half a minute's freed memory is a few megabytes
 """How soon a hold that is too old, a store that can be written again, or a ledger that was taken away, is noticed."""
 
 LARGE_WAL_BYTES = 64 << 20
@@ -254,7 +257,7 @@ def build_gateway(
 
 class Janitor:
     """Every SWEEP_EVERY_S, on a thread: looks at the ledger's files, gives up holds that are too old, and applies the
-    policy to unresolved money.
+    policy to unresolved money; every now and then gives free memory back.
     """
 
     def __init__(self, books: Books, config: Config, log: OpLog) -> None:
@@ -271,7 +274,11 @@ class Janitor:
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._stop.wait(SWEEP_EVERY_S):
+        for round_ in itertools.count(1):
+            if self._stop.wait(SWEEP_EVERY_S):
+                return
+            if round_ % _TRIM_EVERY == 0:
+                heap.trim()
             try:
                 self._sweep()
             except StoreUnavailable:

@@ -31,6 +31,7 @@ from gateway import rows
 from gateway.clock import Clock
 from gateway.errors import BudgetExceeded, BudgetReserved, LedgerUnconfirmed, StoreUnavailable
 from gateway.migrations import MAX_NANOUSD
+from gateway.reached import Reached, ReachedWindows
 from gateway.rows import Exit, Money, MoneyState, RequestRow
 from gateway.store import Durability, Record, Store, Transaction, Work
 from gateway.types import Window
@@ -154,10 +155,13 @@ class LedgerBroken(RuntimeError):
     """A balance does not match its holds: a programmer's error. The transaction was rolled back."""
 
 
-_FREE_BALANCE = """spent_nanousd + held_nanousd + unresolved_nanousd + ?1
-    <= coalesce((SELECT limit_nanousd FROM levels WHERE levels.id = balances.level_id), 9223372036854775807)"""
-_BOOK = f"""UPDATE balances SET held_nanousd = held_nanousd + ?1
-    WHERE id IN (?2, ?3, ?4) AND {_FREE_BALANCE}"""  # noqa: S608 - constants only
+_BOOK = """UPDATE balances SET held_nanousd = held_nanousd + ?1
+    WHERE id IN (?2, ?3, ?4) AND NOT EXISTS (
+        SELECT 1 FROM balances AS full JOIN levels ON levels.id = full.level_id WHERE full.id IN (?2, ?3, ?4)
+            AND full.spent_nanousd + full.held_nanousd + full.unresolved_nanousd + ?1 > levels.limit_nanousd)"""
+"""All three or none, so that a refusal has changed nothing: a question that names no row of the update is asked once,
+before the first of them is changed."""
+_WINDOWS = "SELECT id, window_kind, window_number, balance_id FROM levels WHERE id IN (?, ?, ?)"
 _OPEN_HOLD = """INSERT INTO holds (request_id, attempt, alias, deployment, price_version, boot_id, tenant, key_id,
         key_balance, tenant_balance, global_balance, amount_nanousd, state, opened_ms)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'open', ?)"""
@@ -221,6 +225,7 @@ class Ledger:
         self._durability = durability
         self._levels: dict[tuple[Scope, str], int] = {}
         self._opened: dict[int, float] = {}
+        self._reached = ReachedWindows()
         self.boot_id = 0
         self.machine_restarted = False
         self.unconfirmed_epoch: int | None = None
@@ -341,6 +346,7 @@ class Ledger:
         _check_hold(amount_nanousd)
         if self.unconfirmed_epoch is not None:
             raise LedgerUnconfirmed
+        await self._learn_windows(account)
 
         async def work(transaction: Transaction) -> Reservation:
             return await self._open_hold(transaction, account, amount_nanousd, purpose)
@@ -360,6 +366,7 @@ class Ledger:
         _check_hold(amount_nanousd)
         _check_amount(outcome.cost_nanousd or 0)
         at_ms = self._clock.wall_ms()
+        await self._learn_windows(account)
 
         async def work(transaction: Transaction) -> Reservation:
             if outcome.cost_nanousd is None:
@@ -528,9 +535,9 @@ class Ledger:
 
         A window number is only ever raised: a clock that is set back goes on in the window that was reached.
         """
-        levels = await transaction.execute(
-            "SELECT id, window_kind, window_number, balance_id FROM levels WHERE id IN (?, ?, ?)", account.levels
-        )
+        if (known := self._reached.balances(account.levels, now_ms)) is not None:
+            return known
+        levels = await transaction.execute(_WINDOWS, account.levels)
         found = {level: (kind, number, balance) for level, kind, number, balance in levels.records}
         return [await self._current_balance(transaction, level, found[level], now_ms) for level in account.levels]
 
@@ -539,6 +546,7 @@ class Ledger:
         number = window_number(Window(kind), now_ms)
         if number <= reached:
             return int(balance)
+        self._reached.opens(level, number)
         opened = await transaction.execute(
             "INSERT INTO balances (level_id, window_number) VALUES (?, ?)", (level, number)
         )
@@ -546,6 +554,14 @@ class Ledger:
             "UPDATE levels SET window_number = ?, balance_id = ? WHERE id = ?", (number, opened.last_id, level)
         )
         return opened.last_id
+
+    async def _learn_windows(self, account: Account) -> None:
+        """See that the windows which its levels have reached are known, unless the present ones are still to open."""
+        if self._reached.balances(account.levels, self._clock.wall_ms()) is None:
+            records = await self._store.read(_WINDOWS, account.levels)
+            self._reached.learn(
+                (level, Reached(Window(kind), number, balance)) for level, kind, number, balance in records
+            )
 
     async def _book(self, transaction: Transaction, balances: Sequence[int], amount: int) -> None:
         """Hold `amount` at every level, or refuse it."""

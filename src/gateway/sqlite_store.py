@@ -91,6 +91,10 @@ class _Ticket(Generic[T]):
             self.signal.release()
 
 
+class _LeftTraces(BaseException):
+    """Work raised and has left changes in the transaction of its neighbours. No Exception: it is nobody's own."""
+
+
 class SqliteStore:
     """A Store in one SQLite file.
 
@@ -274,12 +278,11 @@ class SqliteStore:
         queued = self._take_queued()
         changes = self._writer.total_changes
         try:
-            self._writer.execute("BEGIN IMMEDIATE")
-            for work in queued:
-                self._run_queued(work)
-            for ticket in batch:
-                self._run_ticket(ticket)
-            self._writer.execute("COMMIT")
+            try:
+                faults = self._commit(queued, batch, self._bare)
+            except _LeftTraces:
+                self._writer.execute("ROLLBACK")
+                faults = self._commit(queued, batch, self._guarded)
         except BaseException as error:
             self._judge(error)
             self._undo(queued, batch)
@@ -290,6 +293,31 @@ class SqliteStore:
             self._uncopied += len(queued) + len(batch)
             if self._writer.total_changes > changes:
                 self._writable, self._device_faults = True, 0
+            for fault in faults:
+                self._on_error(fault)
+
+    def _commit(
+        self, queued: list[Work[object]], batch: list[_Ticket[Any]], run_one: Callable[[Work[Any]], Any]
+    ) -> list[Exception]:
+        """Begin, run everything, commit; returns what queued work raised: nobody else waits for that."""
+        faults: list[Exception] = []
+        self._writer.execute("BEGIN IMMEDIATE")
+        for work in queued:
+            try:
+                run_one(work)
+            except Exception as error:
+                if not self._is_isolated(error):
+                    raise
+                faults.append(error)
+        for ticket in batch:
+            try:
+                ticket.result = run_one(ticket.work)
+            except Exception as error:
+                if not self._is_isolated(error):
+                    raise
+                ticket.error = error
+        self._writer.execute("COMMIT")
+        return faults
 
     def _undo(self, queued: list[Work[object]], batch: list[_Ticket[Any]]) -> None:
         """Nothing of the batch was kept: roll back if SQLite has not already, and say so to all that wait.
@@ -339,25 +367,19 @@ class SqliteStore:
             taken.append(self._queue.popleft())
         return taken
 
-    def _run_queued(self, work: Work[object]) -> None:
-        try:
-            self._guarded(work)
-        except Exception as error:
-            if not self._is_isolated(error):
-                raise
-            self._on_error(error)
-
-    def _run_ticket(self, ticket: _Ticket[Any]) -> None:
-        try:
-            ticket.result = self._guarded(ticket.work)
-        except Exception as error:
-            if not self._is_isolated(error):
-                raise
-            ticket.error = error
-
     def _is_isolated(self, error: Exception) -> bool:
         """Whether `error` concerns one piece of work alone: the transaction of its neighbours is still there."""
         return self._writer.in_transaction and fault_of(error) is Fault.OWN
+
+    def _bare(self, work: Work[T]) -> T:
+        """Run `work`; _LeftTraces if it raises after it has changed something."""
+        changes = self._writer.total_changes
+        try:
+            return drive(_started(work, self._transaction))
+        except Exception as error:
+            if self._writer.total_changes != changes and self._is_isolated(error):
+                raise _LeftTraces from error
+            raise
 
     def _guarded(self, work: Work[T]) -> T:
         """Run `work` so that, if it raises, nothing of it is left in the transaction."""

@@ -282,9 +282,9 @@ class QueueTest(StoreCase):
             await transaction.execute("INSERT INTO nowhere VALUES (1)")
 
         failures = (
+            bad_sql,
             insert_then_raise("x", ValueError()),
             insert_then_raise("y", RecursionError()),
-            bad_sql,
             insert("a"),
         )
         self.store.enqueue(insert("a"))
@@ -293,7 +293,7 @@ class QueueTest(StoreCase):
         self.store.enqueue(insert("b"))
         self.assertEqual(drive(self.store.transact(names_in)), ["a", "b"])
         kinds = [type(error) for error in self.errors]
-        self.assertEqual(kinds, [ValueError, RecursionError, sqlite3.OperationalError, sqlite3.IntegrityError])
+        self.assertEqual(kinds, [sqlite3.OperationalError, ValueError, RecursionError, sqlite3.IntegrityError])
         self.store.flush()
         self.assertEqual(len(self.errors), 4)
 

@@ -1,0 +1,53 @@
+"""Which window each level has reached: what the ledger's levels say, remembered so that a reservation need not ask.
+
+Decides when memory may stand for the table: only what was committed is remembered, and nothing of a level whose next
+window is being opened by a transaction that may not be committed yet. Knows no SQL and no money.
+"""
+
+import threading
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from gateway.types import Window
+from gateway.windows import window_number
+
+
+class Reached(NamedTuple):
+    """The last window that a level has opened, and the id of the balance in it."""
+
+    kind: Window
+    number: int
+    balance: int
+
+
+class ReachedWindows:
+    """`_lock` guards each change of `_reached` and `_opening`; a look takes one entry at a time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._reached: dict[int, Reached] = {}
+        self._opening: dict[int, int] = {}
+
+    def balances(self, levels: Sequence[int], now_ms: int) -> list[int] | None:
+        """The balances of the present windows in the order of `levels`; None unless all of them are known.
+
+        A clock that is set back stays in the window that was reached.
+        """
+        known = [self._reached.get(level) for level in levels]
+        present = [at.balance for at in known if at is not None and window_number(at.kind, now_ms) <= at.number]
+        return present if len(present) == len(known) else None
+
+    def learn(self, committed: Iterable[tuple[int, Reached]]) -> None:
+        """Take in what was read of levels after a commit; older news than what is known changes nothing."""
+        with self._lock:
+            for level, reached in committed:
+                known = self._reached.get(level)
+                least = known.number if known is not None else self._opening.get(level, reached.number)
+                if reached.number >= least:
+                    self._reached[level] = reached
+
+    def opens(self, level: int, number: int) -> None:
+        """A transaction opens the window `number` of a level: until that is read as committed, nothing is known."""
+        with self._lock:
+            self._reached.pop(level, None)
+            self._opening[level] = max(number, self._opening.get(level, number))
