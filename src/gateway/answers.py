@@ -57,10 +57,11 @@ def chunk(data: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
-def refusal_answer(refusal: HttpRefusal, stamp: Headers, *, with_body: bool = True) -> bytes:
-    """The whole answer to a request that the front refuses; it also announces the close.
+def refusal_answer(refusal: HttpRefusal, stamp: Headers, *, with_body: bool = True, closes: bool = True) -> bytes:
+    """The whole answer to a request that the front refuses.
 
-    stamp  headers of every such answer, a request id
+    stamp   headers of every such answer, a request id
+    closes  announce that the connection does
     """
     kind = "invalid_request_error" if refusal.status < 500 else "server_error"
     error = {"message": refusal.message, "type": kind, "param": None, "code": refusal.code}
@@ -68,7 +69,7 @@ def refusal_answer(refusal: HttpRefusal, stamp: Headers, *, with_body: bool = Tr
     headers = [("content-type", "application/json"), NO_STORE, *stamp]
     if refusal.status == 503:
         headers.append(("retry-after", str(RETRY_AFTER_S)))
-    head = answer_head(refusal.status, headers, f"content-length: {len(body)}\r\n{CLOSE}")
+    head = answer_head(refusal.status, headers, f"content-length: {len(body)}\r\n{CLOSE if closes else ''}")
     return head + body if with_body else head
 
 

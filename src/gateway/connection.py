@@ -12,6 +12,7 @@ import contextlib
 import select
 import socket
 import struct
+import threading
 from collections.abc import Callable
 
 from gateway.answers import CONTINUE
@@ -67,7 +68,8 @@ class Connection:
     fd          the descriptor; it stays the key of the connection after close()
     watch       fires when the client leaves, or when the connection is cut
     gone        nobody is there to read: close without ado
-    registered, deadline_s  whether the lobby's epoll knows it, and when its wait there ends: the lobby's
+    lock, registered, deadline_s  for its seat in the lobby; whether the lobby's epoll knows it, and when its wait there
+                                  ends: all three are the lobby's
     """
 
     __slots__ = (
@@ -79,6 +81,7 @@ class Connection:
         "deadline_s",
         "fd",
         "gone",
+        "lock",
         "registered",
         "watch",
     )
@@ -92,6 +95,7 @@ class Connection:
         self.fd = sock.fileno()
         self.watch = ClientWatch(sock)
         self.gone = False
+        self.lock = threading.Lock()
         self.registered = False
         self.deadline_s = 0.0
 
@@ -104,10 +108,13 @@ class Connection:
         """Whether nothing has arrived that was not used, in the socket neither."""
         return not self._unread and not self.pull()
 
-    def has_all_of(self, head: RequestHead) -> bool:
-        """Whether the body that `head` frames has arrived to its end, and nothing behind it."""
+    def drop_body(self, head: RequestHead) -> bool:
+        """Throw the body away that `head` frames if it has arrived, and nothing behind it; whether that was so."""
         length = head.body.length if isinstance(head.body, Sized) else 0
-        return len(self._unread) == length and not isinstance(head.body, Chunked)
+        if len(self._unread) != length or isinstance(head.body, Chunked):
+            return False
+        self._unread = b""
+        return True
 
     # --- heads --------------------------------------------------------------------------------------------------
 

@@ -30,10 +30,11 @@ class Phase(IntEnum):
 
 @dataclass(eq=False, slots=True)
 class Turn:
-    """One request that is to be answered; `party` is whose place it has, if it has one."""
+    """One request that is to be answered; `party` is whose place it has, if it has one. An exempt one needs none."""
 
     connection: Connection
     head: RequestHead
+    is_exempt: bool
     party: str | None = None
 
 
@@ -108,6 +109,7 @@ class Exchange:
         "_connection",
         "_held",
         "_host",
+        "_is_expected",
         "_keep",
         "_party",
         "_stage",
@@ -125,6 +127,7 @@ class Exchange:
         self._body_bytes = 0
         self._claim: Claim | None = None
         self._party = turn.party
+        self._is_expected = turn.party is None and not turn.is_exempt
         self._stage = _UNANSWERED
         self._chunked = head.version == (1, 1)
         self._held = b""
@@ -166,7 +169,7 @@ class Exchange:
         if self._party is None:
             if not self._host.places.enter(party):
                 raise MustWait(party)
-            self._party = party
+            self._party, self._is_expected = party, False
         elif (reason := self.cancel.reason()) is not None:
             raise reason
 
@@ -188,7 +191,13 @@ class Exchange:
         """For the server, once the exchange has ended: give back what it took. Returns whose turn it is now."""
         if self._claim is not None:
             self._claim.close()
+        self._ask_for_nothing()
         return self._host.places.leave(self._party) if self._party is not None else None
+
+    def _ask_for_nothing(self) -> None:
+        if self._is_expected:
+            self._is_expected = False
+            self._host.places.turn_back()
 
     def _keep_bytes(self, count: int) -> None:
         self._body_bytes += count
@@ -286,6 +295,7 @@ class Exchange:
         if self._party is not None:
             self._connection.write(data)
             return
+        self._ask_for_nothing()
         rest = data[self._connection.write_at_once(data) :]
         if not rest:
             return

@@ -53,6 +53,7 @@ class Places(Generic[W]):
         self._lock = threading.Lock()
         self._taken: Counter[str] = Counter()
         self._total = 0
+        self._expected = 0
         self._line: dict[int, tuple[str, W]] = {}
         self._waiting: Counter[str] = Counter()
 
@@ -66,22 +67,35 @@ class Places(Generic[W]):
         """How many stand in line."""
         return len(self._line)
 
-    @property
-    def full(self) -> bool:
-        """Whether nobody, whoever it is, would be let in or may wait."""
-        return self._total >= self._limits.places and len(self._line) >= self._limits.queue
+    def expect(self) -> bool:
+        """Count somebody who is about to ask; False if those who are here or expected take every place and turn.
+
+        Whoever was expected asks by enter() and perhaps join(), or else turns back, exactly once.
+        """
+        with self._lock:
+            if self._total + len(self._line) + self._expected >= self._limits.places + self._limits.queue:
+                return False
+            self._expected += 1
+            return True
+
+    def turn_back(self) -> None:
+        """Somebody who was expected asks for nothing."""
+        with self._lock:
+            self._expected -= 1
 
     def enter(self, party: str) -> bool:
-        """Take a place if there is one; whether there was."""
+        """Take a place if there is one; whether there was. If not, whoever asked is still expected."""
         with self._lock:
             if not self._may_enter(party):
                 return False
+            self._expected -= 1
             self._seat(party)
             return True
 
     def join(self, party: str, waiter: W) -> Admittance:
         """Take a place if there is one by now, else stand in line: leave() will give `waiter` back, unless it quits."""
         with self._lock:
+            self._expected -= 1
             if self._may_enter(party):
                 self._seat(party)
                 return Admittance.SEATED

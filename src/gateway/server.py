@@ -33,7 +33,7 @@ from gateway.exchange import Exchange, MustWait, Phase, Turn
 from gateway.http_head import HeadLimits, HttpRefusal, RequestHead
 from gateway.lobby import Lobby
 from gateway.places import Admittance, PlaceLimits, Places
-from gateway.workers import IDLE_S, Job, Workers
+from gateway.workers import IDLE_S, Workers
 from llmkit.room import STEP_BYTES, Claim, Room
 
 _CUT_GRACE_S = 2.0  # for the last event of an exchange that is cut, and for the connections to end
@@ -224,11 +224,9 @@ class FrontServer(ThreadingHTTPServer):
 
     def hand_on(self, connection: Connection, head: RequestHead) -> None:
         """Called by the lobby: give the request a thread, unless there can be neither a place nor a turn for it."""
-        is_exempt = self._exempt(head.path)
-        job = functools.partial(self._work, Turn(connection, head), is_exempt)
-        self._begin(connection)
-        if not (self._attendants.submit(job) if is_exempt else self._submit(job)):
-            self._turn_down(connection, head)
+        turn = self._admit(connection, head)
+        if turn is not None:
+            self._start(turn)
 
     def refuse(self, connection: Connection, refusal: HttpRefusal) -> None:
         """Answer without waiting, and let the client hang up."""
@@ -256,20 +254,34 @@ class FrontServer(ThreadingHTTPServer):
             share = self._shares.setdefault(party, Room(most, within=self.room))
         return Claim(share)
 
-    def refusal(self, refusal: HttpRefusal, *, with_body: bool = True) -> bytes:
-        """The front's own answer, whole; it also announces the close."""
-        return refusal_answer(refusal, self._stamp(), with_body=with_body)
+    def refusal(self, refusal: HttpRefusal, *, with_body: bool = True, closes: bool = True) -> bytes:
+        """The front's own answer, whole; it announces the close if the connection `closes` after it."""
+        return refusal_answer(refusal, self._stamp(), with_body=with_body, closes=closes)
 
-    def _submit(self, job: Job) -> bool:
-        return not self.places.full and self._workers.submit(job)
+    def _admit(self, connection: Connection, head: RequestHead) -> Turn | None:
+        """Begin to work on a request; None if it was turned down since no more may even ask for a place."""
+        turn = Turn(connection, head, self._exempt(head.path))
+        self._begin(connection)
+        if turn.is_exempt or self.places.expect():
+            return turn
+        self._turn_down(turn)
+        return None
 
-    def _work(self, turn: Turn, is_exempt: bool) -> None:
+    def _start(self, turn: Turn) -> None:
+        """Give a request a thread, or turn it down."""
+        workers = self._attendants if turn.is_exempt else self._workers
+        if not workers.submit(functools.partial(self._work, turn)):
+            if not turn.is_exempt:
+                self.places.turn_back()
+            self._turn_down(turn)
+
+    def _work(self, turn: Turn) -> None:
         """A worker's work: a request, and then that of whose turn it is, or what the same client asks for next."""
         following: Turn | None = turn
         while following is not None:
-            following = self._serve(following, is_exempt)
+            following = self._serve(following)
 
-    def _serve(self, turn: Turn, is_exempt: bool) -> Turn | None:
+    def _serve(self, turn: Turn) -> Turn | None:
         """Run one exchange to its end, whatever happens; what this worker is to do next, if anything."""
         exchange = Exchange(self, turn)
         try:
@@ -277,41 +289,47 @@ class FrontServer(ThreadingHTTPServer):
             if not exchange.ended:
                 raise RuntimeError("a request was left without an end of its answer")
         except MustWait as must_wait:
-            return self._line_up(Turn(turn.connection, turn.head, must_wait.party))
+            return self._line_up(Turn(turn.connection, turn.head, turn.is_exempt, must_wait.party))
         except BaseException as error:  # noqa: BLE001 - nothing may leave an exchange open
             exchange.fail(error)
             self.on_error(error)
             forget(error)
         heir = exchange.release()
         self._end(turn.connection)
-        following = self._go_on(turn.connection, exchange, is_exempt, lingers=heir is None and not is_exempt)
-        if heir is None:
-            return following
-        if following is not None:
-            self.hand_on(following.connection, following.head)
-        self._take_out(heir)
-        return heir
+        if heir is not None:
+            self._take_out(heir)
+            self._set_aside(turn.connection, exchange)
+            return heir
+        lingers = not turn.is_exempt and not self._workers.crowded
+        head = self._go_on(turn.connection, exchange, lingers=lingers)
+        following = self._admit(turn.connection, head) if head is not None else None
+        if following is not None and following.is_exempt is not turn.is_exempt:
+            self._start(following)
+            return None
+        return following
 
-    def _go_on(self, connection: Connection, exchange: Exchange, is_exempt: bool, *, lingers: bool) -> Turn | None:
-        """After an exchange: the next request, if it is there and meant for this kind of worker; else let go."""
+    def _set_aside(self, connection: Connection, exchange: Exchange) -> None:
+        """After an exchange whose place somebody waits for: what its client asks for next is for another worker."""
+        if exchange.keep and not connection.has_unread:
+            self._lobby.park(connection)
+        elif (head := self._go_on(connection, exchange, lingers=False)) is not None:
+            self.hand_on(connection, head)
+
+    def _go_on(self, connection: Connection, exchange: Exchange, *, lingers: bool) -> RequestHead | None:
+        """After an exchange: the client's next request, if it is there; else let the connection go, or wait."""
         if not exchange.keep:
             self._part(connection, is_whole=exchange.has_body and connection.is_silent())
             return None
         try:
-            head = self._next_head(connection, lingers=lingers and not self._workers.crowded)
+            head = self._next_head(connection, lingers=lingers)
         except HttpRefusal as refusal:
             self.refuse(connection, refusal)
             return None
-        if head is not None and self._exempt(head.path) is is_exempt:
-            self._begin(connection)
-            return Turn(connection, head)
-        if head is not None:
-            self.hand_on(connection, head)
-        elif connection.gone:
+        if head is None and connection.gone:
             self._lobby.let_go(connection)
-        else:
+        elif head is None:
             self._lobby.park(connection)
-        return None
+        return head
 
     # --- the line -----------------------------------------------------------------------------------------------
 
@@ -326,7 +344,7 @@ class FrontServer(ThreadingHTTPServer):
         self._take_out(turn)
         if admittance is Admittance.SEATED:
             return turn
-        self._turn_down(turn.connection, turn.head)
+        self._turn_down(turn)
         return None
 
     def _take_out(self, turn: Turn) -> None:
@@ -341,7 +359,7 @@ class FrontServer(ThreadingHTTPServer):
             return False
         self._take_out(turn)
         if late:
-            self._turn_down(connection, turn.head)
+            self._turn_down(turn)
             return True
         self._end(connection)
         if connection.watch.drained:
@@ -351,11 +369,17 @@ class FrontServer(ThreadingHTTPServer):
             self.on_error(ClientGone())
         return True
 
-    def _turn_down(self, connection: Connection, head: RequestHead) -> None:
-        """Answer that there is no place, without waiting."""
+    def _turn_down(self, turn: Turn) -> None:
+        """Answer that there is no place, without waiting; the client keeps its connection if all of it was read."""
+        connection, head = turn.connection, turn.head
         self._end(connection)
-        connection.write_at_once(self.refusal(TOO_MANY_REQUESTS))
-        self._part(connection, is_whole=connection.has_all_of(head))
+        is_whole = connection.drop_body(head)
+        keeps = is_whole and head.keep_alive and head.version == (1, 1) and not self.phase
+        answer = self.refusal(TOO_MANY_REQUESTS, with_body=head.method != "HEAD", closes=not keeps)
+        if connection.write_at_once(answer) == len(answer) and keeps:
+            self._lobby.park(connection)
+        else:
+            self._part(connection, is_whole=is_whole)
         self.on_error(TOO_MANY_REQUESTS)
 
     # --- what is in flight ----------------------------------------------------------------------------------------

@@ -348,11 +348,11 @@ class PlaceTest(FrontCase):
         self.until(lambda: (server.places.taken, server.places.waiting) == (0, 0))
 
     def test_a_request_that_waited_for_too_long_is_refused(self) -> None:
-        """503 with a hint, and its connection closes."""
+        """503 with a hint; its connection stays."""
         server = self.serve(self.handle, FrontLimits(places=PlaceLimits(1, 1, 1, 0.01)))
         _, refused = self.crowd(server, "/a", "/b")
         answer = refused.answer()
-        self.assert_refused(answer, 503, "overloaded")
+        self.assert_refused(answer, 503, "overloaded", closes=False)
         self.assertEqual(answer.headers["retry-after"], "1")
 
     def test_one_party_leaves_places_for_the_others(self) -> None:
@@ -465,7 +465,7 @@ class PlaceTest(FrontCase):
         clients = self.crowd(server, "/a", "/b")
         refused = self.connect(server)
         refused.send(GET)
-        self.assert_refused(refused.answer(), 503, "overloaded")
+        self.assert_refused(refused.answer(), 503, "overloaded", closes=False)
         self.assertEqual(server.threads, 2)
         self.go_on.set()
         health = self.connect(server)
@@ -476,13 +476,45 @@ class PlaceTest(FrontCase):
         """Whoever asks, with whatever key."""
         server = self.serve(self.handle, FrontLimits(places=PlaceLimits(1, 1, 1, PATIENCE_S)))
         clients = self.crowd(server, "/a", "/b")
-        self.until(lambda: server.places.full)
+        self.until(lambda: server.places.waiting == 1)
         refused = self.connect(server)
         refused.send(GET)
-        self.assert_refused(refused.answer(), 503, "overloaded")
+        self.assert_refused(refused.answer(), 503, "overloaded", closes=False)
         self.assertEqual(server.in_flight, 2)
         self.go_on.set()
         self.assertEqual([client.answer().status for client in clients], [200, 200])
+
+    def test_a_client_that_was_turned_down_asks_again_on_its_connection(self) -> None:
+        """If all of its request was read: a body that is still to come would be taken for the next request."""
+        server = self.serve(self.handle, FrontLimits(places=PlaceLimits(1, 1, 0, PATIENCE_S)))
+        (staying,) = self.crowd(server, "/a")
+        patient, partial, old, head = (self.connect(server) for _ in range(4))
+        for raw in (GET, post(b"abc")):
+            patient.send(raw)
+            self.assert_refused(patient.answer(), 503, "overloaded", closes=False)
+        partial.send(post(b"abc")[:-1])
+        self.assert_refused(partial.answer(), 503, "overloaded")
+        old.send(GET.replace(b"HTTP/1.1", b"HTTP/1.0"))
+        self.assert_refused(old.answer(), 503, "overloaded")
+        head.send(GET.replace(b"GET", b"HEAD") + GET)
+        self.assertEqual(head.rest().count(b"overloaded"), 0)
+        self.go_on.set()
+        self.assertEqual(staying.answer().status, 200)
+        self.until(lambda: server.places.taken == 0)
+        patient.send(post(b"def"))
+        self.assertEqual(patient.answer().body, b"def")
+
+    def test_health_beside_those_who_may_not_even_ask(self) -> None:
+        """A worker that goes on with a client whose turn is over tells it so, and serves its health."""
+        server = self.serve(
+            self.handle, FrontLimits(places=PlaceLimits(1, 1, 0, PATIENCE_S)), exempt=lambda path: path == "/healthz"
+        )
+        client = self.connect(server)
+        client.send(post(b"a") + GET.replace(b"/hello", b"/healthz") + post(b"b"))
+        self.go_on.set()
+        self.assertEqual([client.answer().status for _ in range(3)], [200, 200, 200])
+        self.until(lambda: server.in_flight == 0)
+        self.assertTrue(server.places.expect())
 
     def test_a_crowd_that_does_not_read_keeps_few_threads(self) -> None:
         """Health, and what needs no place elsewhere: nobody without a key may hold the threads by taking no answer."""

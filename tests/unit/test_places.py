@@ -81,16 +81,32 @@ class PlacesTest(unittest.TestCase):
         self.assertEqual(admitted, [IN_LINE, IN_LINE, REFUSED, IN_LINE, IN_LINE, REFUSED])
         self.assertEqual([places.leave(party) for party in "abcd"], [4, 3, 0, 1])
 
-    def test_it_is_full_when_nobody_may_even_wait(self) -> None:
-        """Not while there is a turn left, nor when one party has used up its share alone."""
+    def test_no_more_are_expected_than_may_find_a_place_or_a_turn(self) -> None:
+        """Those who are here count, and those who have not asked yet; each until it asks or turns back."""
         places = Places[str](PlaceLimits(places=2, per_party=1, queue=1))
-        places.enter("a")
-        places.join("a", "A")
-        self.assertFalse(places.full)
-        places.enter("b")
-        self.assertTrue(places.full)
-        places.leave("a")
-        self.assertFalse(places.full)
+        self.assertEqual([places.expect() for _ in range(4)], [True, True, True, False])
+        places.turn_back()
+        self.assertTrue(places.expect())
+        self.assertTrue(places.enter("a"))
+        self.assertFalse(places.enter("a"))
+        self.assertFalse(places.expect())
+        self.assertEqual(places.join("a", "A"), IN_LINE)
+        self.assertTrue(places.enter("b"))
+        self.assertFalse(places.expect())
+        self.assertEqual(places.leave("a"), "A")
+        self.assertEqual([places.expect(), places.expect()], [True, False])
+        self.assertTrue(places.quit("A") is False and places.leave("b") is None)
+        self.assertEqual([places.expect(), places.expect()], [True, False])
+
+    def test_whoever_is_refused_is_expected_no_more(self) -> None:
+        """A party beyond its share leaves the turns to the others."""
+        places = Places[str](PlaceLimits(places=2, per_party=1, queue=0))
+        self.assertTrue(places.expect() and places.enter("a"))
+        for _ in range(3):
+            self.assertTrue(places.expect())
+            self.assertEqual(places.join("a", "A"), REFUSED)
+        self.assertTrue(places.expect() and places.enter("b"))
+        self.assertFalse(places.expect())
 
     def test_the_share_of_a_line_is_one_at_least(self) -> None:
         """As long as there is a line at all, and never more than the whole of it."""
