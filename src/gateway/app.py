@@ -29,8 +29,10 @@ from gateway.exact_cache import ExactCache
 from gateway.fake_provider import FakeProvider
 from gateway.gateway import Gateway
 from gateway.health import DeploymentHealth, Fleet
+from gateway.holds import OnCrash, Policy
 from gateway.keys import KeyRing
-from gateway.ledger import Ledger, LevelLimit, OnCrash, Policy, Scope
+from gateway.ledger import Ledger
+from gateway.levels import LevelLimit, Scope
 from gateway.metrics import Metrics
 from gateway.oplog import OpLog
 from gateway.providers import LiveProvider, Provider

@@ -15,8 +15,10 @@ from gateway.clock import Clock
 from gateway.drive import drive
 from gateway.errors import StoreUnavailable
 from gateway.exact_cache import CacheUnavailable, ExactCache
+from gateway.holds import AlreadyResolved
 from gateway.keys import InvalidTenant, Key, KeyChanged, KeyRing, UnknownKey
-from gateway.ledger import AlreadyResolved, Ledger, NothingToConfirm, Scope
+from gateway.ledger import Ledger, NothingToConfirm
+from gateway.levels import Scope
 from gateway.migrations import MAX_NANOUSD
 from gateway.sqlite_store import SqliteStore
 from gateway.types import Window

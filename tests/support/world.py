@@ -20,8 +20,10 @@ from gateway.dispatch import Dispatcher
 from gateway.engines.sim import Scheduler, SimCaller, SimStore, Task
 from gateway.fake_provider import FakeProvider
 from gateway.gateway import Gateway
+from gateway.holds import OnCrash
 from gateway.keys import KeyRing
-from gateway.ledger import Ledger, LevelState, OnCrash, Scope
+from gateway.ledger import Ledger
+from gateway.levels import LevelState, Scope
 from gateway.providers import Provider
 from gateway.router import Catalog
 from gateway.store import Durability
