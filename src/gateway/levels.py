@@ -7,13 +7,14 @@ limit` holds at every level or nothing is booked.
 All amounts are nano-dollars. Knows no holds and no requests: which money leaves a balance again is decided elsewhere.
 """
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NoReturn
 
 from gateway.clock import Clock
-from gateway.errors import BudgetExceeded, BudgetReserved
+from gateway.errors import BudgetExceeded, BudgetReserved, StoreUnavailable
 from gateway.migrations import MAX_NANOUSD
 from gateway.reached import Reached, ReachedWindows
 from gateway.store import Record, Store, Transaction
@@ -78,9 +79,10 @@ class LedgerBroken(RuntimeError):
 _BOOK = """UPDATE balances SET held_nanousd = held_nanousd + ?1
     WHERE id IN (?2, ?3, ?4) AND NOT EXISTS (
         SELECT 1 FROM balances AS full JOIN levels ON levels.id = full.level_id WHERE full.id IN (?2, ?3, ?4)
-            AND full.spent_nanousd + full.held_nanousd + full.unresolved_nanousd + ?1 > levels.limit_nanousd)"""
+            AND full.spent_nanousd + full.held_nanousd + full.unresolved_nanousd + ?1
+                > coalesce(levels.limit_nanousd, 9223372036854775807))"""
 """All three or none, so that a refusal has changed nothing: a question that names no row of the update is asked once,
-before the first of them is changed."""
+before the first of them is changed. Without a limit a sum is still an integer, or it is refused."""
 _WINDOWS = "SELECT id, window_kind, window_number, balance_id FROM levels WHERE id IN (?, ?, ?)"
 _LEVELS = """SELECT scope, name, limit_nanousd, window_kind, levels.window_number, coalesce(spent_nanousd, 0),
         coalesce(held_nanousd, 0), coalesce(unresolved_nanousd, 0), coalesce(overage_nanousd, 0)
@@ -194,8 +196,13 @@ class Levels:
         return opened.last_id
 
     async def _learn_windows(self, account: Account) -> None:
-        """See that the windows which its levels have reached are known, unless the present ones are still to open."""
-        if self._reached.balances(account.levels, self._clock.wall_ms()) is None:
+        """See that the windows which its levels have reached are known, unless the present ones are still to open.
+
+        If they cannot be read now, nothing is learned: the transaction asks for them itself.
+        """
+        if self._reached.balances(account.levels, self._clock.wall_ms()) is not None:
+            return
+        with contextlib.suppress(StoreUnavailable):
             records = await self._store.read(_WINDOWS, account.levels)
             self._reached.learn(
                 (level, Reached(Window(kind), number, balance)) for level, kind, number, balance in records
