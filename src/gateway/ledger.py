@@ -25,7 +25,11 @@ from gateway.store import Durability, Store, Transaction, Work
 
 
 class NothingToConfirm(Exception):
-    """No epoch of this number waits to be confirmed. Nothing was changed."""
+    """No epoch of this number waits to be confirmed; the message says which one does. Nothing was changed."""
+
+    def __init__(self, epoch: int, waiting: int | None) -> None:
+        which = "no epoch does" if waiting is None else f"epoch {waiting} does, which confirms all before it"
+        super().__init__(f"epoch {epoch} does not wait to be confirmed, {which}")
 
 
 _RESTARTED = """SELECT stopped_ms IS NULL AND machine_boot <> ''
@@ -69,10 +73,14 @@ class Ledger(Holds):
             return boot.last_id, restarted == [(1,)], orphans
 
         self.boot_id, self.machine_restarted, orphans = await self._store.transact(work)
+        await self.look()
+        return orphans
+
+    async def look(self) -> None:
+        """Learn what there is. Alone, it begins no life: for an owner that only reads, and cannot write now."""
         await self._load_levels()
         waiting = await self._store.read("SELECT max(number) FROM epochs WHERE confirmed_ms IS NULL")
         self.unconfirmed_epoch = waiting[0][0]
-        return orphans
 
     async def close(self) -> None:
         """Mark a clean end of this life."""
@@ -84,12 +92,13 @@ class Ledger(Holds):
         await self._store.transact(work)
 
     async def confirm(self, epoch: int) -> None:
-        """An operator has taken note of what the restore into `epoch` has forgotten: reservations are made from now on.
+        """An operator has taken note of what the restores into `epoch` and before have forgotten: reservations are made
+        from now on.
 
         Raises NothingToConfirm, StoreUnavailable.
         """
         if epoch != self.unconfirmed_epoch:
-            raise NothingToConfirm(epoch)
+            raise NothingToConfirm(epoch, self.unconfirmed_epoch)
         at_ms = self._clock.wall_ms()
 
         async def work(transaction: Transaction) -> None:

@@ -245,7 +245,12 @@ class RealWorld:
         self.clock = clock or RealClock()
         self._data_dir = DataDir.own(self.path)
         self.books: Books = open_books(
-            self._data_dir, self.config, clock=self.clock, on_error=self.errors.append, on_lost=self.lost.append
+            self._data_dir,
+            self.config,
+            clock=self.clock,
+            on_error=self.errors.append,
+            on_failed=lambda doing, error: self.errors.append(error),
+            on_lost=self.lost.append,
         )
         self.gateway = build_gateway(
             self.config, self.books, clock=self.clock, providers=providers, on_error=self.errors.append
