@@ -15,7 +15,7 @@ from evals.silent import SilentUpstream
 from evals.world import World
 from gateway.errors import RateLimited
 from gateway.fake_provider import FakeProvider
-from gateway.ledger import LevelState, Scope
+from gateway.levels import LevelState, Scope
 from llmkit.money import format_usd
 
 NAME = "concurrency"

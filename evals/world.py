@@ -22,7 +22,7 @@ from gateway.drive import drive
 from gateway.engines.sim import Scheduler, SimCaller
 from gateway.errors import GatewayError
 from gateway.fake_provider import FakeProvider
-from gateway.ledger import LevelState, Scope
+from gateway.levels import LevelState, Scope
 from gateway.providers import Provider
 from llmkit.money import format_usd
 

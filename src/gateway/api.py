@@ -231,11 +231,12 @@ class Api:
             command, arguments = str(asked["command"]), dict(asked["arguments"])
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise InvalidRequest("The body must be an object with `command` and `arguments`.", param="body") from error
+        notes: list[str] = []
         try:
-            result = {"result": self._commands.run(command, arguments)}
+            result = self._commands.run(command, arguments, on_note=notes.append)
         except CommandError as error:
             return _respond_json(exchange, 400, {"error": str(error)}, facts)
-        return _respond_json(exchange, 200, result, facts)
+        return _respond_json(exchange, 200, {"result": result, "notes": notes}, facts)
 
 
 class _HttpCaller:

@@ -3,6 +3,7 @@
 The only file, besides the command line, that reads the environment of the process.
 """
 
+import functools
 import itertools
 import os
 import random  # noqa: TID251 - the source that randomness is handed in from
@@ -29,15 +30,17 @@ from gateway.exact_cache import ExactCache
 from gateway.fake_provider import FakeProvider
 from gateway.gateway import Gateway
 from gateway.health import DeploymentHealth, Fleet
+from gateway.holds import OnCrash, Policy
 from gateway.keys import KeyRing
-from gateway.ledger import Ledger, LevelLimit, OnCrash, Policy, Scope
+from gateway.ledger import Ledger
+from gateway.levels import LevelLimit, Scope
 from gateway.metrics import Metrics
 from gateway.oplog import OpLog
 from gateway.providers import LiveProvider, Provider
 from gateway.router import Catalog
-from gateway.sqlite_file import StoreRefused
+from gateway.sqlite_file import NoRoomToOpen, StoreRefused
 from gateway.sqlite_store import SqliteStore
-from gateway.store import Durability
+from gateway.store import Doing, Durability
 from gateway.types import Window
 from llmkit.client import OpenAICompatClient
 from llmkit.room import STEP_BYTES, Room
@@ -86,22 +89,42 @@ def open_books(
     clock: Clock | None = None,
     draw: Callable[[], float] = random.random,
     on_error: Callable[[BaseException], None] = lambda error: None,
+    on_failed: Callable[[Doing, sqlite3.Error], None] = lambda doing, error: None,
+    on_works: Callable[[Doing], None] = lambda doing: None,
     on_lost: Callable[[str], None] = lambda reason: None,
 ) -> Books:
     """Open the ledger of an owned directory and resolve what a dead process left in it.
 
-    config   its [store], [cache] and budgets apply; None for a command line that serves nothing
-    draw     gives numbers from [0, 1), for the lifetimes of answers that are kept
-    on_lost  is told once why the ledger can commit nothing any more: the process must end
+    config     its [store], [cache] and budgets apply; None for a command line that serves nothing: if the ledger
+               cannot be written now, it is left as it is, and can be read
+    draw       gives numbers from [0, 1), for the lifetimes of answers that are kept
+    on_failed, on_works  see SqliteStore
+    on_lost    is told once why the ledger can commit nothing any more: the process must end
     Raises sqlite_store.StoreRefused, StoreUnavailable.
     """
     clock = clock or RealClock()
     durability = Durability(config.store.durability) if config else Durability.FULL
-    store = SqliteStore(data_dir.ledger, durability=durability, on_error=on_error, on_lost=on_lost)
+    opened = functools.partial(
+        SqliteStore,
+        data_dir.ledger,
+        durability=durability,
+        on_error=on_error,
+        on_failed=on_failed,
+        on_works=on_works,
+        on_lost=on_lost,
+    )
+    try:
+        store = opened()
+    except NoRoomToOpen as refused:
+        if config is not None:
+            raise
+        try:
+            store = opened(unwritable=str(refused.__cause__))
+        except sqlite3.Error:
+            raise refused from None
     try:
         ledger = Ledger(store, clock, durability=durability)
-        on_crash = OnCrash(config.store.on_crash) if config else OnCrash.UNRESOLVED
-        orphans = drive(ledger.open(pid=os.getpid(), machine_boot=machine_boot_id(), on_crash=on_crash))
+        orphans = open_ledger(ledger, config)
         keys = KeyRing(store, clock, os.urandom)
         drive(keys.load())
         cache = open_cache(data_dir, config.cache if config else CacheConfig(), clock, draw, on_error)
@@ -117,6 +140,18 @@ def open_books(
             raise StoreRefused(f"{data_dir.ledger} contradicts itself and was not changed: {error}") from error
         raise
     return books
+
+
+def open_ledger(ledger: Ledger, config: Config | None) -> int:
+    """Begin a life of the ledger; how many holds a dead process had left open. See open_books."""
+    on_crash = OnCrash(config.store.on_crash) if config else OnCrash.UNRESOLVED
+    try:
+        return drive(ledger.open(pid=os.getpid(), machine_boot=machine_boot_id(), on_crash=on_crash))
+    except StoreUnavailable:
+        if config is not None:
+            raise
+        drive(ledger.look())
+        return 0
 
 
 def open_cache(

@@ -146,16 +146,17 @@ async def list_holds(store: Readable) -> list[dict[str, Value]]:
     return [dict(zip(_HOLD_FIELDS, record, strict=True)) for record in records]
 
 
-_EPOCH_FIELDS = (
+EPOCH_FIELDS = (
     *("number", "restored_ms", "backup", "backup_until_ms", "replaced", "replaced_until_ms", "differences"),
     "confirmed_ms",
 )
+"""All that a ledger knows of a restore."""
 
 
 async def list_epochs(store: Readable) -> list[dict[str, Any]]:
     """Every restore, oldest first: what it has replaced and forgotten; `differences` is None where nobody knows it."""
-    records = await store.read(f"SELECT {', '.join(_EPOCH_FIELDS)} FROM epochs ORDER BY number")  # noqa: S608 - constants
-    epochs = [dict(zip(_EPOCH_FIELDS, record, strict=True)) for record in records]
+    records = await store.read(f"SELECT {', '.join(EPOCH_FIELDS)} FROM epochs ORDER BY number")  # noqa: S608 - constants
+    epochs = [dict(zip(EPOCH_FIELDS, record, strict=True)) for record in records]
     return [epoch | {"differences": json.loads(epoch["differences"] or "null")} for epoch in epochs]
 
 

@@ -78,6 +78,13 @@ def epoch_of(connection: sqlite3.Connection) -> int:
     return int(connection.execute(f"SELECT coalesce(max(number), {FIRST_EPOCH}) FROM epochs").fetchone()[0])  # noqa: S608 - a constant
 
 
+def epochs_of(connection: sqlite3.Connection) -> list[Record]:
+    """Every restore that this ledger knows of, oldest first, as audit.EPOCH_FIELDS; its schema may be an older one."""
+    if schema_version(connection) < _EPOCHS_SINCE:
+        return []
+    return connection.execute(f"SELECT {', '.join(audit.EPOCH_FIELDS)} FROM epochs ORDER BY number").fetchall()  # noqa: S608 - constants
+
+
 def until_ms_of(connection: sqlite3.Connection) -> int:
     """When the last event that the ledger knows happened; 0 if it knows none."""
     return int(connection.execute(_UNTIL).fetchone()[0] or 0)

@@ -1,7 +1,8 @@
 """The command line: `python -m gateway COMMAND`, and `gateway`.
 
 A command that works on a data directory opens it when nobody owns it, and otherwise asks the living owner over its own
-listener, with the secret of the control file. What it prints is for people, or JSON with --json.
+listener, with the secret of the control file. What it prints is for people, or JSON with --json. What must be known
+beside a result is a line on stderr, and with --json in its field `notes`, too, if the result is one object.
 """
 
 import argparse
@@ -12,7 +13,7 @@ import signal
 import sqlite3
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from gateway.commands import CommandError
 from gateway.config import ConfigError
 from gateway.data_dir import Control, DataDir, DataDirInUse, DataDirRefused, read_control
 from gateway.errors import StoreUnavailable
-from gateway.restore import RestoreRefused, restore
+from gateway.restore import RestoreRefused, refuse_no_file, restore
 from gateway.serve import Process, find_config, load_config
 from gateway.sqlite_file import StoreRefused
 from llmkit.money import format_usd
@@ -40,7 +41,7 @@ _PROVES = frozenset(("ledger.verify", "backup"))
 """Commands that fail if the books do not balance."""
 
 _FIRST = "keys.create"
-"""The only command that makes a data directory: a key may be made before the first start."""
+"""The only one of these commands that makes a data directory: a key may be made before the first start."""
 
 FAILED = 1
 REFUSED = 2
@@ -122,19 +123,23 @@ def _command(arguments: argparse.Namespace, env: Mapping[str, str]) -> int:
     given = {name: getattr(arguments, name) for name in arguments.takes if getattr(arguments, name) is not None}
     if "file" in given:
         given["file"] = str(Path(given["file"]).absolute())
-    result = _run_anywhere(data_dir_path(arguments.data_dir, env), arguments.command_name, given)
+    notes: list[str] = []
+    result = _run_anywhere(data_dir_path(arguments.data_dir, env), arguments.command_name, given, notes.append)
+    for note in notes:
+        print(note, file=sys.stderr)
+    if notes and arguments.json and isinstance(result, dict):
+        result["notes"] = notes
     print(json.dumps(result) if arguments.json else _for_people(result))
     return FAILED if arguments.command_name in _PROVES and not result["ok"] else 0
 
 
 def _restore(arguments: argparse.Namespace, env: Mapping[str, str]) -> int:
     path, file = data_dir_path(arguments.data_dir, env), Path(arguments.file)
-    if not file.is_file():
-        raise RestoreRefused(f"there is no file {file}")
+    refuse_no_file(file)
     try:
         owned = DataDir.own(path)
     except DataDirInUse as error:
-        raise RestoreRefused(f"a ledger is only restored while no gateway runs on it: {error}") from error
+        raise RestoreRefused(f"stop the gateway first: {path} belongs to {error.owner}") from error
     try:
         told = restore(owned, file.absolute(), RealClock(), replace=arguments.yes)
     except sqlite3.Error as error:
@@ -143,12 +148,16 @@ def _restore(arguments: argparse.Namespace, env: Mapping[str, str]) -> int:
         owned.close()
     print(json.dumps(told) if arguments.json else _for_people(told))
     if not told["restored"]:
-        return _complain(f"nothing was changed: there is a ledger in {path}; to replace it, say --yes", FAILED)
+        what = "there is a ledger" if told["replaced_is_readable"] else "there is a damaged ledger, or a part of one,"
+        return _complain(f"nothing was changed: {what} in {path}; to replace it, say --yes (it is kept)", FAILED)
     print(f"nothing is sent until this is confirmed: gateway ledger confirm {told['epoch']}", file=sys.stderr)
+    if earlier := told["unconfirmed_epochs"][:-1]:
+        numbers = ", ".join(map(str, earlier))
+        print(f"that confirms earlier restores, too, see gateway ledger epochs: {numbers}", file=sys.stderr)
     return 0
 
 
-def _run_anywhere(path: Path, name: str, given: Mapping[str, Any]) -> Any:
+def _run_anywhere(path: Path, name: str, given: Mapping[str, Any], on_note: Callable[[str], None]) -> Any:
     """Run the command here if nobody owns the directory, else inside its owner."""
     pause = threading.Event()
     for _ in range(round(_OWNER_WAIT_S / 0.1)):
@@ -157,13 +166,13 @@ def _run_anywhere(path: Path, name: str, given: Mapping[str, Any]) -> Any:
         except DataDirInUse:
             control = read_control(path)
             if control is not None:
-                return _ask(control, name, given)
+                return _ask(control, name, given, on_note)
             pause.wait(0.1)
             continue
         try:
             books = open_books(owned, None)
             try:
-                return books.commands.run(name, given)
+                return books.commands.run(name, given, on_note=on_note)
             finally:
                 books.close()
         finally:
@@ -171,7 +180,7 @@ def _run_anywhere(path: Path, name: str, given: Mapping[str, Any]) -> Any:
     raise CommandError(f"{path} belongs to a gateway, or to another command, that cannot be reached: try again")
 
 
-def _ask(control: Control, name: str, given: Mapping[str, Any]) -> Any:
+def _ask(control: Control, name: str, given: Mapping[str, Any], on_note: Callable[[str], None]) -> Any:
     timeout_s = _BACKUP_TIMEOUT_S if name == "backup" else _ASK_TIMEOUT_S
     connection = http.client.HTTPConnection(control.host, control.port, timeout=timeout_s)
     headers = {"Authorization": f"Bearer {control.secret}", "Content-Type": "application/json"}
@@ -186,6 +195,8 @@ def _ask(control: Control, name: str, given: Mapping[str, Any]) -> Any:
     if response.status != 200:
         said = answer["error"]
         raise CommandError(said["message"] if isinstance(said, dict) else said)
+    for note in answer.get("notes", ()):
+        on_note(note)
     return answer["result"]
 
 
@@ -195,11 +206,27 @@ def _ask(control: Control, name: str, given: Mapping[str, Any]) -> Any:
 def _for_people(result: Any) -> str:
     if isinstance(result, list):
         return "\n\n".join(_for_people(entry) for entry in result) or "nothing"
-    return "\n".join(f"{_label(name):<18} {_shown(name, value)}" for name, value in result.items())
+    return "\n".join(line for name, value in result.items() for line in _lines(name, value))
+
+
+def _lines(name: str, value: Any) -> Iterator[str]:
+    """A field of a result: those of an object as its own, and one line for each entry of a list, but for numbers."""
+    if isinstance(value, dict):
+        for field, each in value.items():
+            yield from _lines(field, each)
+    elif isinstance(value, list | tuple) and not all(isinstance(each, int) for each in value):
+        for each in value:
+            yield f"{_label(name):<18} {_shown(name, each)}"
+    else:
+        yield f"{_label(name):<18} {_shown(name, value)}"
 
 
 def _label(name: str) -> str:
     return name.removesuffix("_ms" if _is_moment(name) else "_nanousd")
+
+
+_FOR_PROGRAMS = frozenset(("window_number",))
+"""Fields of a list's entries that tell people nothing: when the window ends is beside it."""
 
 
 def _is_moment(name: str) -> bool:
@@ -210,9 +237,10 @@ def _shown(name: str, value: Any) -> str:
     if value is None or value in ("", [], ()):
         return "-"
     if isinstance(value, list | tuple):
-        return "; ".join(_shown("", each) for each in value)
+        return ", ".join(map(str, value))
     if isinstance(value, dict):
-        return ", ".join(f"{_label(field)} {_shown(field, each)}" for field, each in value.items())
+        shown = (field for field in value if field not in _FOR_PROGRAMS)
+        return ", ".join(f"{_label(field)} {_shown(field, value[field])}" for field in shown)
     if _is_moment(name):
         return datetime.fromtimestamp(value / 1000, UTC).isoformat(" ", "seconds")
     return f"{format_usd(value)} USD" if name.endswith("_nanousd") else str(value)
@@ -230,7 +258,7 @@ def _parser() -> argparse.ArgumentParser:
     shared = argparse.ArgumentParser(add_help=False)
     shared.add_argument(
         "--data-dir",
-        help="default: $GATEWAY_DATA_DIR, else ./gateway-data; serve and keys create make it if it is not there",
+        help="default: $GATEWAY_DATA_DIR, else ./gateway-data; serve, keys create and restore make it if need be",
     )
     shared.add_argument("--json", action="store_true", help="print JSON")
     parser = argparse.ArgumentParser(prog="gateway", description="One gateway in front of every LLM provider.")

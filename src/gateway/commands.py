@@ -2,8 +2,12 @@
 
 The command line runs these here when nobody owns the directory, and inside the living owner otherwise: there is one
 implementation and one set of rules. Runs on the calling thread.
+
+What is queued is committed before a command, so that it sees all that has happened. While nothing can be committed (a
+full disk), commands that change nothing go on, and say that what they tell may be older.
 """
 
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -15,14 +19,17 @@ from gateway.clock import Clock
 from gateway.drive import drive
 from gateway.errors import StoreUnavailable
 from gateway.exact_cache import CacheUnavailable, ExactCache
+from gateway.holds import AlreadyResolved
 from gateway.keys import InvalidTenant, Key, KeyChanged, KeyRing, UnknownKey
-from gateway.ledger import AlreadyResolved, Ledger, NothingToConfirm, Scope
+from gateway.ledger import Ledger, NothingToConfirm
+from gateway.levels import Scope
 from gateway.migrations import MAX_NANOUSD
 from gateway.sqlite_store import SqliteStore
 from gateway.types import Window
 from llmkit.money import format_usd, parse_usd
 
 Arguments = Mapping[str, Any]
+Command = Callable[[Arguments], Any]
 
 SLIP_TIMES = 10
 SLIP_NANOUSD = 1_000_000_000
@@ -49,35 +56,45 @@ class Commands:
         self._ledger = ledger
         self._keys = keys
         self._clock = clock
-        self._commands: dict[str, Callable[[Arguments], Any]] = {
-            "keys.create": self._create_key,
+        self._reading: dict[str, Command] = {
             "keys.list": lambda _: [self._shown(key) for key in self._keys.all()],
             "keys.show": lambda arguments: self._show_key(_text(arguments, "id")),
-            "keys.rotate": self._rotate_key,
-            "keys.block": lambda arguments: self._set_blocked(_text(arguments, "id"), True),
-            "keys.unblock": lambda arguments: self._set_blocked(_text(arguments, "id"), False),
-            "keys.delete": self._delete_key,
             "ledger.verify": lambda _: self._verify(),
             "ledger.balances": lambda _: self._balances(),
             "ledger.rows": self._rows,
             "ledger.holds": lambda _: drive(audit.list_holds(self._store)),
-            "ledger.settle": self._settle,
-            "ledger.void": self._void,
             "ledger.epochs": lambda _: drive(audit.list_epochs(self._store)),
-            "ledger.confirm": self._confirm,
             "backup": self._backup,
             "usage": lambda _: drive(audit.usage(self._store)),
+        }
+        self._writing: dict[str, Command] = {
+            "keys.create": self._create_key,
+            "keys.rotate": self._rotate_key,
+            "keys.block": lambda arguments: self._set_blocked(_text(arguments, "id"), True),
+            "keys.unblock": lambda arguments: self._set_blocked(_text(arguments, "id"), False),
+            "keys.delete": self._delete_key,
+            "ledger.settle": self._settle,
+            "ledger.void": self._void,
+            "ledger.confirm": self._confirm,
+        }
+        self._of_the_cache: dict[str, Command] = {
             "cache.stats": lambda _: self._cache.stats(),
             "cache.purge": self._purge,
         }
 
-    def run(self, name: str, arguments: Arguments) -> Any:
-        """Run one command. Raises CommandError."""
-        command = self._commands.get(name)
+    def run(self, name: str, arguments: Arguments, *, on_note: Callable[[str], None] = lambda words: None) -> Any:
+        """Run one command. Raises CommandError.
+
+        on_note  is told what the operator must know beside the result
+        """
+        command = (self._reading | self._writing | self._of_the_cache).get(name)
         if command is None:
             raise CommandError(f"there is no command {name!r}")
         try:
-            self._store.flush()
+            if name in self._writing:
+                self._store.flush()
+            if name in self._reading:
+                self._catch_up(on_note)
             return command(arguments)
         except UnknownKey as error:
             raise CommandError(f"there is no key {error}") from error
@@ -86,14 +103,26 @@ class Commands:
         except AlreadyResolved as error:
             raise CommandError(f"hold {error} is not open or unresolved") from error
         except NothingToConfirm as error:
-            raise CommandError(f"there is no epoch {error} that waits to be confirmed: see ledger epochs") from error
+            raise CommandError(f"{error}: see ledger epochs") from error
         except (BackupRefused, CacheUnavailable) as error:
             raise CommandError(str(error)) from error
         except StoreUnavailable as error:
+            if name in self._writing and error.__cause__ is None and self._store.trouble:
+                raise CommandError(f"the ledger cannot be written: {self._store.trouble}") from error
             why = f": {error.__cause__}" if error.__cause__ else ""
             raise CommandError(f"the ledger cannot be read or written{why}") from error
         except InvalidTenant as error:
             raise CommandError(str(error)) from error
+
+    def _catch_up(self, on_note: Callable[[str], None]) -> None:
+        """Commit what is queued, or say that it could not be."""
+        with contextlib.suppress(StoreUnavailable):
+            self._store.flush()
+        if trouble := self._store.trouble:
+            on_note(
+                f"the ledger cannot be written ({trouble}): "
+                "queued changes could not be applied, so this may be older than what has happened"
+            )
 
     # --- keys ---------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from gateway.ledger import Account
+from gateway.levels import Account
 from llmkit.types import Cancel, Pulse
 from tracekit.trace import SpanContext
 

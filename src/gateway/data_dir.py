@@ -21,7 +21,11 @@ _HINT = "choose another with --data-dir or GATEWAY_DATA_DIR"
 
 
 class DataDirInUse(Exception):
-    """Another process owns the data directory."""
+    """Another process owns the data directory. `owner` says which, as far as that is known."""
+
+    def __init__(self, path: Path, owner: str) -> None:
+        super().__init__(f"{path} belongs to {owner}: {_HINT}")
+        self.owner = owner
 
 
 class DataDirRefused(Exception):
@@ -59,7 +63,7 @@ class DataDir:
             os.close(lock_fd)
             control = read_control(path)
             pid = f" (pid {control.pid})" if control else ""
-            raise DataDirInUse(f"{path} belongs to a gateway that is running{pid}: {_HINT}") from error
+            raise DataDirInUse(path, f"a gateway that is running{pid}") from error
         if not make and not _keeps_ledger(path):
             os.close(lock_fd)
             raise _no_ledger(path)

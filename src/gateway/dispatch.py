@@ -34,7 +34,7 @@ from gateway.errors import (
 )
 from gateway.evidence import Evidence
 from gateway.health import LONG_PAUSE_S, LONGEST_PAUSE_S, Absence, DeploymentHealth, Entry, Fleet
-from gateway.ledger import AlreadyResolved, Purpose
+from gateway.holds import AlreadyResolved, Purpose
 from gateway.relay import AnswerRefused, Keeper, Relay
 from gateway.retry import backoff_s
 from gateway.router import RoutePlan, Stage

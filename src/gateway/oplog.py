@@ -26,7 +26,7 @@ _FRAMES = 8
 class OpLog:
     """`_lock` guards all of it; the stream is only written to when that does not block.
 
-    errors   exceptions that were to be logged
+    errors   exceptions that were to be logged, by a line each or by their number
     dropped  lines that were not written
     """
 
@@ -71,12 +71,16 @@ class OpLog:
 
     def error(self, error: BaseException) -> None:
         """Log an exception that is not an outcome of a request."""
-        with self._lock:
-            self.errors += 1
+        self.count_error()
         frames = traceback.extract_tb(error.__traceback__)[-_FRAMES:]
         where = [f"{frame.filename.rsplit('/', 1)[-1]}:{frame.lineno} {frame.name}" for frame in frames]
         facts = {"detail": str(error)} if isinstance(error, sqlite3.Error) else {}
         self.event("error", error=type(error).__name__, where=where, **facts)
+
+    def count_error(self) -> None:
+        """One more exception that is not an outcome of a request, and that somebody else tells of."""
+        with self._lock:
+            self.errors += 1
 
 
 def _takes_a_line(stream: TextIO) -> bool:

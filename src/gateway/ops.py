@@ -29,7 +29,7 @@ class Front(Protocol):
 
     @property
     def in_flight(self) -> int:
-        """Exchanges that have begun and not ended, those that wait for a place included."""
+        """Exchanges that are being worked on."""
         ...
 
     @property
@@ -118,7 +118,7 @@ def front_families(front: Front) -> list[Family]:
     return [
         gauge(
             "gateway_in_flight",
-            "HTTP exchanges begun and not ended: being worked on, streaming, or waiting for a place.",
+            "HTTP exchanges being worked on, or streaming; those that wait for a place are gateway_queued.",
             front.in_flight,
         ),
         gauge("gateway_queued", "Requests that wait for a place.", front.queued),
@@ -206,6 +206,10 @@ def cache_families(books: Books) -> list[Family]:
 def log_families(log: OpLog) -> list[Family]:
     """What the operator's log was told, and what it has lost."""
     return [
-        counter("gateway_errors_total", "Exceptions that are no outcome of a request; the log has them.", log.errors),
+        counter(
+            "gateway_errors_total",
+            "Exceptions that are no outcome of a request; of those of the storage the log has the first and how many.",
+            log.errors,
+        ),
         counter("gateway_log_lines_dropped_total", "Lines for which the log had no room.", log.dropped),
     ]

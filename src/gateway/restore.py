@@ -2,7 +2,8 @@
 
 A restore forgets money: what was spent after the backup is not in it. Therefore the restored ledger is in a new epoch,
 its row in `epochs` says what is forgotten as far as that is known, and the ledger makes no reservation until an
-operator has confirmed that epoch.
+operator has confirmed that epoch. What the replaced ledger knew of earlier epochs is carried over: nothing that was
+forgotten once, and perhaps not confirmed yet, is off the record because somebody restores again.
 
 Order: the draft is copied, migrated, verified and marked; the cache is removed, because it knows answers from after the
 backup; the replaced ledger gets a second name, under which it stays; the draft is renamed over it. A ledger that can be
@@ -20,16 +21,21 @@ from pathlib import Path
 from typing import Any
 
 from gateway import sqlite_copy
-from gateway.backup import Contents, epoch_of, inspect, until_ms_of
+from gateway.audit import EPOCH_FIELDS
+from gateway.backup import Contents, epoch_of, epochs_of, inspect, until_ms_of
 from gateway.clock import Clock
 from gateway.data_dir import DataDir
-from gateway.sqlite_file import StoreRefused, check_identity, connect, draft_of, migrate
+from gateway.db_files import INDEX, JOURNAL, beside, suffixes_of
+from gateway.sqlite_file import StoreRefused, check_identity, connect, connect_unchanged, draft_of, migrate
+from gateway.store import Record
+from gateway.types import Window
+from gateway.windows import window_end_text
 
 _UNREADABLE = frozenset((sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB))
 """What SQLite says of a file that no waiting and no other disk will make readable."""
 
-_INDEX = "-shm"
-"""The one file beside a ledger that holds nothing of its own."""
+_INSERT_EPOCH = f"""INSERT OR REPLACE INTO epochs ({", ".join(EPOCH_FIELDS)})
+    VALUES ({", ".join("?" * len(EPOCH_FIELDS))})"""  # noqa: S608 - names of our own
 
 _MONEY = """SELECT scope, name, window_kind, balances.window_number, spent_nanousd + held_nanousd + unresolved_nanousd
     FROM balances JOIN levels ON levels.id = balances.level_id ORDER BY balances.id"""
@@ -52,10 +58,11 @@ class _Key:
 
 @dataclass(frozen=True, slots=True)
 class _Book:
-    """What a restore can forget of a ledger: money by level and window, and keys by id."""
+    """What a restore can forget of a ledger: its epochs, money by level and window, and keys by id."""
 
     epoch: int
     until_ms: int
+    epochs: list[Record]
     money: dict[tuple[str, str, str, int], int]
     keys: dict[str, _Key]
 
@@ -63,51 +70,75 @@ class _Book:
 def restore(owned: DataDir, file: Path, clock: Clock, *, replace: bool) -> dict[str, Any]:
     """Make the backup `file` the ledger of `owned`; what was replaced, and what is forgotten by that.
 
-    replace  whether a ledger that is there may be replaced; else what would be is told, and nothing is changed
+    replace  whether a ledger that is there, or what is left of one, may be replaced; else what would be is told, and
+             nothing is changed
     Raises RestoreRefused, sqlite3.Error or OSError: the ledger is the one that it was.
     """
     ledger, draft = owned.ledger, draft_of(owned.ledger)
     _refuse_own(file, ledger, draft)
     with sqlite_copy.drafted(draft):
         contents = _draft_of_backup(file, draft)
-        replaces = ledger.exists()
-        replaced = _book_at(ledger) if replaces else None
+        own = suffixes_of(ledger)
+        replaced = _book_at(ledger) if "" in own else None
         epoch = 1 + max(contents.epoch, replaced.epoch if replaced else 0, _last_epoch_set_aside(ledger))
         now_ms = clock.wall_ms()
         aside = sqlite_copy.free_name(ledger.with_name(f"ledger.db.epoch-{epoch - 1}.{_stamp(now_ms)}"))
+        kept = [beside(aside, suffix).name for suffix in own if suffix != INDEX]
         facts: dict[str, Any] = {
             "backup": str(file),
             "backup_until_ms": contents.until_ms,
-            "replaced": aside.name if replaces else None,
+            "replaced": kept[0] if kept else None,
             "replaced_until_ms": replaced.until_ms if replaced else None,
         }
-        differences = _mark(draft, {"number": epoch, "restored_ms": now_ms, **facts}, replaced)
-        done = replace or not replaces
+        differences, waiting = _mark(draft, {"number": epoch, "restored_ms": now_ms, **facts}, replaced)
+        done = replace or not own
         if done:
             sqlite_copy.sync(draft)
             sqlite_copy.remove(owned.cache)
             if replaced:
                 _fold(ledger)
             _swap(ledger, draft, aside)
-    readable = replaced is not None if replaces else None
-    return {"restored": done, "epoch": epoch, **facts, "replaced_is_readable": readable, **differences}
+    readable = replaced is not None if own else None
+    return {
+        "restored": done,
+        "epoch": epoch,
+        "unconfirmed_epochs": waiting,
+        **facts,
+        "replaced_is_readable": readable,
+        **differences,
+    }
 
 
-def _mark(draft: Path, row: dict[str, Any], replaced: _Book | None) -> dict[str, Any]:
-    """Begin an epoch in the draft, and return what is forgotten by that; nothing if nobody knows it."""
+def _mark(draft: Path, row: dict[str, Any], replaced: _Book | None) -> tuple[dict[str, Any], list[int]]:
+    """Begin an epoch in the draft, after all that the replaced ledger has been in.
+
+    Returns what is forgotten by that, nothing if nobody knows it, and the epochs that wait to be confirmed. An epoch
+    that both ledgers know is what the replaced one says: it may have been confirmed since.
+    """
     with contextlib.closing(connect(draft)) as connection:
         differences = _differences(_book(connection), replaced) if replaced else {}
         row = row | {"differences": json.dumps(differences) if replaced else None}
-        connection.execute(
-            f"INSERT INTO epochs ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})",  # noqa: S608 - names of our own
-            tuple(row.values()),
-        )
-    return differences
+        connection.execute("BEGIN IMMEDIATE")
+        for epoch in (*(replaced.epochs if replaced else ()), tuple(row.get(name) for name in EPOCH_FIELDS)):
+            connection.execute(_INSERT_EPOCH, epoch)
+        connection.execute("COMMIT")
+        waiting = connection.execute("SELECT number FROM epochs WHERE confirmed_ms IS NULL ORDER BY number").fetchall()
+    return differences, [number for (number,) in waiting]
+
+
+def refuse_no_file(file: Path) -> None:
+    """Raise RestoreRefused, and say what is there, unless `file` is a file or leads to one."""
+    if file.is_file():
+        return
+    if file.is_dir():
+        raise RestoreRefused(f"{file} is a directory: name the backup in it")
+    if file.exists():
+        raise RestoreRefused(f"{file} is no file but a device, a pipe or a socket: a backup is read more than once")
+    raise RestoreRefused(f"there is no file {file}")
 
 
 def _refuse_own(file: Path, ledger: Path, draft: Path) -> None:
-    if not file.is_file():
-        raise RestoreRefused(f"there is no file {file}")
+    refuse_no_file(file)
     for own in (ledger, draft):
         if own.exists() and own.samefile(file):
             raise RestoreRefused(f"{file} is no backup: it is the data directory's own")
@@ -116,7 +147,7 @@ def _refuse_own(file: Path, ledger: Path, draft: Path) -> None:
 def _draft_of_backup(file: Path, draft: Path) -> Contents:
     """Copy, migrate and check the backup. Raises RestoreRefused."""
     try:
-        with contextlib.closing(_open_unchanged(file)) as source:
+        with contextlib.closing(connect_unchanged(file)) as source:
             check_identity(source, file)
             sqlite_copy.copy(source, draft)
         with contextlib.closing(connect(draft)) as connection:
@@ -130,21 +161,14 @@ def _draft_of_backup(file: Path, draft: Path) -> Contents:
     return contents
 
 
-def _open_unchanged(file: Path) -> sqlite3.Connection:
-    """A connection that changes nothing. Without a log beside it no other program can be writing to the file."""
-    has_log = _beside(file, "-wal").exists() or _beside(file, "-journal").exists()
-    mode = "mode=ro" if has_log else "mode=ro&immutable=1"
-    return sqlite3.connect(f"{file.absolute().as_uri()}?{mode}", uri=True, isolation_level=None)
-
-
 def _book_at(ledger: Path) -> _Book | None:
     """What is known of the ledger that is to be replaced; None if it is damaged, or none that we know.
 
     It has a journal only if its owner died while it switched to the write-ahead log: then SQLite undoes that first.
     """
-    died_at_a_switch = _beside(ledger, "-journal").exists()
+    died_at_a_switch = beside(ledger, JOURNAL).exists()
     try:
-        with contextlib.closing(connect(ledger) if died_at_a_switch else _open_unchanged(ledger)) as connection:
+        with contextlib.closing(connect(ledger) if died_at_a_switch else connect_unchanged(ledger)) as connection:
             check_identity(connection, ledger)
             sound = connection.execute("PRAGMA quick_check(1)").fetchone() == ("ok",)
             return _book(connection) if sound else None
@@ -162,7 +186,7 @@ def _book(connection: sqlite3.Connection) -> _Book:
         id_: _Key(tenant, digest, bool(blocked), bool(deleted))
         for id_, tenant, digest, blocked, deleted in connection.execute(_KEYS)
     }
-    return _Book(epoch_of(connection), until_ms_of(connection), money, keys)
+    return _Book(epoch_of(connection), until_ms_of(connection), epochs_of(connection), money, keys)
 
 
 def _last_epoch_set_aside(ledger: Path) -> int:
@@ -182,7 +206,14 @@ def _differences(restored: _Book, replaced: _Book) -> dict[str, Any]:
     keys; a key that was rotated works with its old secret again, and no more with its new one.
     """
     missing = [
-        {"scope": scope, "name": name, "window": kind, "window_number": number, "missing_nanousd": difference}
+        {
+            "scope": scope,
+            "name": name,
+            "window": kind,
+            "window_number": number,
+            "window_ends": window_end_text(Window(kind), number),
+            "missing_nanousd": difference,
+        }
         for (scope, name, kind, number), total in replaced.money.items()
         if (difference := total - restored.money.get((scope, name, kind, number), 0))
     ]
@@ -211,14 +242,14 @@ def _undone(before: _Key, after: _Key) -> str | None:
 
 def _swap(ledger: Path, draft: Path, aside: Path) -> None:
     """Keep what is at `ledger` as `aside`, and put `draft` there."""
-    own = [suffix for suffix in ("", *sqlite_copy.SIDE_FILES) if _beside(ledger, suffix).exists()]
+    own = suffixes_of(ledger)
     for suffix in own:
-        if suffix != _INDEX:
-            _keep(_beside(ledger, suffix), _beside(aside, suffix))
+        if suffix != INDEX:
+            _keep(beside(ledger, suffix), beside(aside, suffix))
     sqlite_copy.sync(ledger.parent)
     if own != [""]:
         for suffix in own:
-            _beside(ledger, suffix).unlink(missing_ok=True)
+            beside(ledger, suffix).unlink(missing_ok=True)
         sqlite_copy.sync(ledger.parent)
     draft.replace(ledger)
     sqlite_copy.sync(ledger.parent)
@@ -236,10 +267,6 @@ def _keep(path: Path, aside: Path) -> None:
         os.link(path, aside)
     except OSError:
         path.rename(aside)
-
-
-def _beside(path: Path, suffix: str) -> Path:
-    return path.with_name(path.name + suffix)
 
 
 def _stamp(at_ms: int) -> str:

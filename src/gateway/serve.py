@@ -38,6 +38,7 @@ from gateway.ops import metrics_page
 from gateway.places import PlaceLimits
 from gateway.server import FrontLimits, FrontServer
 from gateway.sqlite_file import has_wal_reset_bug
+from gateway.store_log import StoreLog
 from llmkit.client import OpenAICompatClient
 from llmkit.errors import ProviderError
 from llmkit.money import format_usd
@@ -123,8 +124,15 @@ class Process:
         """Serve until a signal ends it. Raises sqlite_store.StoreRefused, StoreUnavailable, OSError at the start."""
         with ExitStack() as stack:
             stack.enter_context(held_back(_SIGNALS))
+            store_log = StoreLog(self._log, self._clock)
             books = open_books(
-                self._data_dir, self._config, clock=self._clock, on_error=self._log.error, on_lost=self._lose_store
+                self._data_dir,
+                self._config,
+                clock=self._clock,
+                on_error=self._log.error,
+                on_failed=store_log.failed,
+                on_works=store_log.works,
+                on_lost=self._lose_store,
             )
             stack.callback(books.close)
             self._tell_of_store(books)

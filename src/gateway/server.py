@@ -146,8 +146,8 @@ class FrontServer(ThreadingHTTPServer):
 
     @property
     def in_flight(self) -> int:
-        """Exchanges that have begun and not ended, those that wait for a place included."""
-        return len(self._busy)
+        """Exchanges that are being worked on: begun, not ended, and not in line for a place."""
+        return sum(connection not in self._in_line for connection in self._busy_now())
 
     @property
     def queued(self) -> int:
@@ -206,7 +206,7 @@ class FrontServer(ThreadingHTTPServer):
             for connection in self._busy_now():
                 connection.cut()
             self._wait_until(self._is_quiet, self.clock.now_s() + _CUT_GRACE_S, stop_now)
-        left = self.in_flight
+        left = len(self._busy)
         self._stop_accepting()
         self._wait_until(self._is_deserted, self.clock.now_s() + _CUT_GRACE_S, stop_now)
         self.close()

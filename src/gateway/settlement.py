@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 from gateway.clock import Clock
 from gateway.context import RequestContext
 from gateway.evidence import Charge, Evidence, Reach, assess
-from gateway.ledger import Ledger, Outcome, Purpose, Reservation
+from gateway.holds import Outcome, Purpose, Reservation
+from gateway.ledger import Ledger
 from gateway.redaction import without_secrets
 from gateway.rows import Exit, RequestRow
 from llmkit.prices import PriceEntry

@@ -11,14 +11,13 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from gateway.db_files import SIDE_FILES, beside
+
 STEP_PAGES = 64
 """Pages copied at a time: about a millisecond in which no other statement of the connection runs."""
 
 BUSY_PAUSE_S = 0.001
 """A step that meets an open transaction of its own connection is tried again after this."""
-
-SIDE_FILES = ("-journal", "-wal", "-shm")
-"""What SQLite may keep beside a database file."""
 
 
 def copy(source: sqlite3.Connection, draft: Path, *, between: Callable[[], object] = lambda: None) -> None:
@@ -52,7 +51,7 @@ def drafted(draft: Path) -> Iterator[Path]:
 def remove(path: Path) -> None:
     """Remove a database file with what SQLite keeps beside it, as far as it is there; nobody has it open."""
     for suffix in ("", *SIDE_FILES):
-        path.with_name(path.name + suffix).unlink(missing_ok=True)
+        beside(path, suffix).unlink(missing_ok=True)
 
 
 def place(draft: Path, path: Path) -> None:

@@ -19,6 +19,8 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import Final
 
+from gateway.db_files import WAL, beside, size
+
 _OWN_CODES: Final = frozenset(
     (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_TOOBIG)
 )
@@ -68,7 +70,7 @@ def has_room(path: Path) -> bool:
     draft = path.with_name(path.name + ".room")
     try:
         with draft.open("wb", buffering=0) as file:
-            file.seek(max(_size(path), _size(path.with_name(path.name + "-wal"))))
+            file.seek(max(size(path), size(beside(path, WAL))))
             written = file.write(bytes(_PROBE_BYTES))
         draft.unlink()
     except OSError as error:
@@ -76,7 +78,3 @@ def has_room(path: Path) -> bool:
             draft.unlink()
         return error.errno not in _NO_ROOM
     return written == _PROBE_BYTES
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from gateway import sqlite_copy
+from gateway.db_files import INDEX, JOURNAL, WAL, beside, size
 from gateway.migrations import APPLICATION_ID, MIGRATIONS
 from gateway.store import Durability, Record, Result, Value
 
@@ -29,12 +30,21 @@ larger one only the tables that every request reads."""
 
 _READ_BY_EVERY_REQUEST: Final = ("boots", "tenants", "keys", "levels", "balances")
 
+_NO_ROOM: Final = frozenset((sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR))
+
+_RESTORE: Final = "restore a backup (gateway restore FILE --yes)"
+"""What an operator can do where there is no ledger to go on with. What is there is kept under another name."""
+
 WAL_KEPT_BYTES: Final = 16 << 20
 """A write-ahead log that had to grow beyond this is cut back to it once it has been copied."""
 
 
 class StoreRefused(Exception):
     """The database file cannot be used: the reason is a sentence for the operator."""
+
+
+class NoRoomToOpen(StoreRefused):
+    """The ledger may be in order, but the storage refuses what is needed beside it to open it for writing."""
 
 
 class FileMoved(sqlite3.DatabaseError):
@@ -51,13 +61,13 @@ class OpenFiles:
 
     def __init__(self, path: Path) -> None:
         """Call while a connection is open: it keeps all three files in their places."""
-        self._paths = [path.with_name(path.name + suffix) for suffix in ("", "-wal", "-shm")]
+        self._paths = [beside(path, suffix) for suffix in ("", WAL, INDEX)]
         self._known = [_identity(file) for file in self._paths]
 
     @property
     def wal_bytes(self) -> int:
         """The size of the write-ahead log; 0 if there is none."""
-        return _size(self._paths[1])
+        return size(self._paths[1])
 
     def check(self) -> None:
         """Raise FileMoved if one of them is gone from its path, or another is there; OSError if nobody can tell."""
@@ -73,13 +83,6 @@ def _identity(path: Path) -> tuple[int, int] | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     return status.st_dev, status.st_ino
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
 
 
 def has_wal_reset_bug(version: tuple[int, int, int] = sqlite3.sqlite_version_info) -> bool:
@@ -99,17 +102,53 @@ def connect_writer(path: Path, durability: Durability) -> sqlite3.Connection:
             _create(path)
         return _connect(path, durability)
     except sqlite3.Error as error:
-        raise StoreRefused(f"{path} cannot be used: {error}") from error
+        kind = NoRoomToOpen if getattr(error, "sqlite_errorcode", 0) & 0xFF in _NO_ROOM else StoreRefused
+        raise kind(f"{path} cannot be used: {error}") from error
+
+
+def connect_unchanged(path: Path) -> sqlite3.Connection:
+    """A connection that changes nothing. Without a log beside it no other program can be writing to the file."""
+    return _connect_read_only(path, is_whole=not any(beside(path, suffix).exists() for suffix in (WAL, JOURNAL)))
+
+
+def connect_as_it_is(path: Path) -> sqlite3.Connection:
+    """A connection that changes nothing, to a ledger of today's schema that this process owns.
+
+    A log that is empty is what an attempt to open the ledger has left. Raises StoreRefused, sqlite3.Error.
+    """
+    connection = _connect_read_only(path, is_whole=not any(size(beside(path, suffix)) for suffix in (WAL, JOURNAL)))
+    try:
+        check_identity(connection, path)
+        if (version := schema_version(connection)) != len(MIGRATIONS):
+            raise StoreRefused(f"{path} has schema {version}, and cannot be brought to {len(MIGRATIONS)} now")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _connect_read_only(path: Path, *, is_whole: bool) -> sqlite3.Connection:
+    """A connection for reading; one that is whole needs nothing beside it, and nothing is locked or looked for."""
+    address = f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if is_whole else ''}"
+    return sqlite3.connect(address, uri=True, isolation_level=None, check_same_thread=False, timeout=BUSY_TIMEOUT_S)
 
 
 def _create(path: Path) -> None:
     """Make an empty ledger, whole or not at all: a process that dies on the way leaves only a draft behind."""
-    if path.with_name(path.name + "-wal").exists():
-        raise StoreRefused(f"{path} is gone but its write-ahead log is there: restore it or move the log away")
+    if path.is_symlink():
+        raise StoreRefused(f"{path} is a link to {path.readlink()}, which is not there")
+    for suffix, what in ((WAL, "write-ahead log"), (JOURNAL, "journal")):
+        if (log := beside(path, suffix)).exists():
+            raise StoreRefused(
+                f"{path} is gone but its {what} {log.name} is there: put {path.name} back beside it, or {_RESTORE} "
+                f"(the {what} is kept)"
+            )
     draft = draft_of(path)
     kept = sorted(each.name for each in path.parent.glob(f"{path.name}.*") if not each.name.startswith(draft.name))
     if kept:
-        raise StoreRefused(f"{path} is gone but {kept[-1]} is there: gateway restore it, or move it away")
+        raise StoreRefused(
+            f"{path} is gone but {kept[-1]} is there: {_RESTORE}, that file or a newer one; or move it away"
+        )
     sqlite_copy.remove(draft)
     with contextlib.closing(connect(draft)) as connection:
         connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
@@ -126,11 +165,11 @@ def draft_of(path: Path) -> Path:
 
 def _connect(path: Path, durability: Durability) -> sqlite3.Connection:
     if path.stat().st_size == 0:
-        raise StoreRefused(f"{path} is empty: a ledger is never that; restore it or move it away")
+        raise StoreRefused(f"{path} is empty, which a ledger never is: {_RESTORE}, or move the empty file away")
     for needed in (path, path.parent):
         if not os.access(needed, os.W_OK):
             raise StoreRefused(f"{needed} cannot be written by this user")
-    if _size(path.with_name(path.name + "-wal")):
+    if size(beside(path, WAL)):
         _check_remains(path)
     connection = connect(path)
     try:
@@ -178,7 +217,7 @@ def _check_remains(path: Path) -> None:
     SQLite takes the write-ahead log away at a clean end, so one that is there says that the last owner died, perhaps
     because of its disk. A connection that may write would copy the log as soon as it is closed.
     """
-    index = path.with_name(path.name + "-shm")
+    index = beside(path, INDEX)
     had_index = index.exists()
     address = f"{path.absolute().as_uri()}?mode=ro"
     try:
@@ -195,7 +234,7 @@ def _check_structure(connection: sqlite3.Connection, path: Path) -> None:
     for check in ("quick_check",) if whole else (f"quick_check({table})" for table in _READ_BY_EVERY_REQUEST):
         found = connection.execute(f"PRAGMA {check}").fetchone()[0]
         if found != "ok":
-            raise StoreRefused(f"{path} is damaged and was not changed; restore it from a copy: {found}")
+            raise StoreRefused(f"{path} is damaged and was not changed: {_RESTORE}; {found}")
 
 
 def migrate(connection: sqlite3.Connection) -> None:

@@ -15,8 +15,9 @@ failed sync among them.
 
 Locks: `_mutex` guards `_waiting`, `_leading`, `_closed`, `_lost` and `_idle_readers`. The writing connection,
 `_uncopied` and `_device_faults` belong to the leader, but for copying, which SQLite keeps out of its transactions.
-`_queue` is a deque touched by its atomic ends alone, so enqueue() needs no lock; `_alarmed` is lowered before the queue
-is emptied and raised after it is filled, so no work is ever left without a wake.
+`_queue` is a deque touched by its atomic ends alone, so enqueue() needs no lock, and `_failing` is changed by single
+dict operations; `_alarmed` is lowered before the queue is emptied and raised after it is filled, so no work is ever
+left without a wake.
 """
 
 import contextlib
@@ -32,8 +33,8 @@ from gateway.drive import drive
 from gateway.errors import StoreUnavailable
 from gateway.sqlite_copy import copy
 from gateway.sqlite_faults import Fault, fault_of, has_room
-from gateway.sqlite_file import FileMoved, OpenFiles, connect, connect_writer, run
-from gateway.store import Durability, Record, Result, Transaction, Value, Work
+from gateway.sqlite_file import FileMoved, OpenFiles, connect, connect_as_it_is, connect_writer, run
+from gateway.store import Doing, Durability, Record, Result, Transaction, Value, Work
 
 T = TypeVar("T")
 
@@ -102,9 +103,12 @@ class _LeftTraces(BaseException):
 class SqliteStore:
     """A Store in one SQLite file.
 
-    on_error  is told of every failed commit, of queued work that raised, and of a log that could not be copied
-    on_lost   is told once, in words, why nothing can be committed any more; before anyone who waits is. The process
-              must end then
+    unwritable why the ledger is opened as it is, and refuses every commit; None to open it for writing
+    on_error   is told of queued work that raised, and of whatever was not the storage's fault and ended a commit
+    on_failed  is told of everything that the storage has refused
+    on_works   is told of the first thing of a kind that succeeds after one that was refused
+    on_lost    is told once, in words, why nothing can be committed any more; before anyone who waits is. The process
+               must end then
     """
 
     def __init__(
@@ -112,16 +116,24 @@ class SqliteStore:
         path: Path,
         *,
         durability: Durability = Durability.FULL,
+        unwritable: str | None = None,
         on_error: Callable[[BaseException], None] = lambda error: None,
+        on_failed: Callable[[Doing, sqlite3.Error], None] = lambda doing, error: None,
+        on_works: Callable[[Doing], None] = lambda doing: None,
         on_lost: Callable[[str], None] = lambda reason: None,
     ) -> None:
         self._path = path
-        self._writer = connect_writer(path, durability)
+        self._connect_reader = _connect_reader if unwritable is None else connect_as_it_is
+        self._writer = connect_writer(path, durability) if unwritable is None else connect_as_it_is(path)
         self._writer.execute("PRAGMA wal_autocheckpoint = 0").fetchall()
-        self._idle_readers = [_connect_reader(path)]
+        self._idle_readers = [self._connect_reader(path)]
         self._reading = threading.BoundedSemaphore(MOST_READERS)
         self._transaction: Transaction = _SqliteTransaction(self._writer)
         self._on_error = on_error
+        self._on_failed = on_failed
+        self._on_works = on_works
+        self._unwritable = unwritable
+        self._failing: dict[Doing, str] = {}
         self._on_lost = on_lost
         self._files = OpenFiles(path)
         self._uncopied = 0
@@ -131,7 +143,6 @@ class SqliteStore:
         self._waiting: list[_Ticket[Any]] = []
         self._leading = False
         self._closed = False
-        self._writable = True
         self._queue: deque[Work[object]] = deque()
         self._wake: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._alarmed = False
@@ -143,7 +154,12 @@ class SqliteStore:
     @property
     def writable(self) -> bool:
         """Whether the last commit that wrote something succeeded, and another may."""
-        return self._writable and not self._lost
+        return self.trouble is None and not self._lost
+
+    @property
+    def trouble(self) -> str | None:
+        """Why the last commit failed, or every one will; None if it has not."""
+        return self._unwritable or self._failing.get(Doing.COMMIT)
 
     @property
     def wal_bytes(self) -> int:
@@ -176,12 +192,14 @@ class SqliteStore:
         with self._reading:
             reader = self._take_reader()
             try:
-                return reader.execute(sql, params).fetchall()
+                records = reader.execute(sql, params).fetchall()
             except sqlite3.Error as error:
-                self._on_error(error)
+                self._fails(Doing.READ, error)
                 raise StoreUnavailable from error
             finally:
                 self._give_back(reader)
+        self._succeeds(Doing.READ)
+        return records
 
     def copy_to(self, draft: Path) -> None:
         """Copy all that was committed before this call, and what is committed meanwhile, into the empty file `draft`.
@@ -220,9 +238,9 @@ class SqliteStore:
             if self._idle_readers:
                 return self._idle_readers.pop()
         try:
-            return _connect_reader(self._path)
+            return self._connect_reader(self._path)
         except sqlite3.Error as error:
-            self._on_error(error)
+            self._fails(Doing.READ, error)
             raise StoreUnavailable from error
 
     def _give_back(self, reader: sqlite3.Connection) -> None:
@@ -253,19 +271,25 @@ class SqliteStore:
         return ticket.result  # type: ignore[return-value]
 
     def _lead(self) -> None:
-        """Commit batch after batch and wake their followers, then pass the lead on if there are more."""
-        for _ in range(MOST_BATCHES):
-            with self._mutex:
-                batch = self._waiting[:BATCH]
-                del self._waiting[:BATCH]
+        """Commit batch after batch and wake their followers; whatever happens, the lead is passed on."""
+        try:
+            for _ in range(MOST_BATCHES):
+                with self._mutex:
+                    batch = self._waiting[:BATCH]
+                    del self._waiting[:BATCH]
                 if not batch:
-                    self._leading = False
-                    return
+                    break
+                self._lead_one(batch)
+        finally:
+            self._pass_the_lead()
+
+    def _lead_one(self, batch: list[_Ticket[Any]]) -> None:
+        try:
             self._run_batch(batch)
+        finally:
             for ticket in batch:
                 ticket.wake()
-            self._copy_if_due()
-        self._pass_the_lead()
+        self._copy_if_due()
 
     def _pass_the_lead(self) -> None:
         with self._mutex:
@@ -287,14 +311,18 @@ class SqliteStore:
             except _LeftTraces:
                 self._writer.execute("ROLLBACK")
                 faults = self._commit(queued, batch, self._guarded)
-        except BaseException as error:  # noqa: BLE001 - whoever brought the work gets it; the others lead on
+        except BaseException as error:  # noqa: BLE001 - it goes to one of those who wait
+            first = batch[0]
             self._judge(error)
             self._undo(queued, batch)
-            self._on_error(error)
+            self._fails(Doing.COMMIT, error)
+            if not isinstance(error, sqlite3.Error):
+                first.error = error
         else:
             self._uncopied += len(queued) + len(batch)
             if self._writer.total_changes > changes:
-                self._writable, self._device_faults = True, 0
+                self._device_faults = 0
+                self._succeeds(Doing.COMMIT)
             for fault in faults:
                 self._on_error(fault)
 
@@ -318,11 +346,6 @@ class SqliteStore:
                 if not self._is_isolated(error):
                     raise
                 ticket.error = error
-            except _LeftTraces:
-                raise
-            except BaseException as error:
-                ticket.error = error
-                raise
         self._writer.execute("COMMIT")
         return faults
 
@@ -331,15 +354,13 @@ class SqliteStore:
 
         Those who were to come in the next batch, too: they have waited for this one, and none waits longer than it.
         """
-        self._writable = False
         self._queue.extendleft(reversed(queued))
         self._alarm()
         with self._mutex:
             batch += self._waiting
             self._waiting.clear()
         for ticket in batch:
-            if ticket.error is None or isinstance(ticket.error, Exception):
-                ticket.error = StoreUnavailable()
+            ticket.error = StoreUnavailable()
         if self._writer.in_transaction:
             with contextlib.suppress(sqlite3.Error):
                 self._writer.execute("ROLLBACK")
@@ -353,7 +374,20 @@ class SqliteStore:
             self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         except sqlite3.Error as error:
             self._judge(error)
+            self._fails(Doing.COPY, error)
+        else:
+            self._succeeds(Doing.COPY)
+
+    def _fails(self, doing: Doing, error: BaseException) -> None:
+        self._failing[doing] = str(error) or type(error).__name__
+        if isinstance(error, sqlite3.Error):
+            self._on_failed(doing, error)
+        else:
             self._on_error(error)
+
+    def _succeeds(self, doing: Doing) -> None:
+        if self._failing and self._failing.pop(doing, None) is not None:
+            self._on_works(doing)
 
     def _judge(self, error: BaseException) -> None:
         """Decide whether the store outlives an error of its connection."""

@@ -27,6 +27,15 @@ class Durability(StrEnum):
     NORMAL = "normal"
 
 
+class Doing(StrEnum):
+    """What the storage under a store may refuse."""
+
+    COMMIT = "commit"
+    READ = "read"
+    COPY = "copy"
+    """Of the write-ahead log into the database: what was committed is kept all the same."""
+
+
 class Result(NamedTuple):
     """What one statement did: the records it returned, how many rows it changed, the id of the row it inserted."""
 

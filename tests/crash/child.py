@@ -22,7 +22,8 @@ from gateway.context import Caller
 from gateway.data_dir import DataDir
 from gateway.drive import drive
 from gateway.gateway import Gateway
-from gateway.ledger import Ledger, Scope
+from gateway.ledger import Ledger
+from gateway.levels import Scope
 from gateway.providers import ProviderAnswer, UpstreamCall
 from llmkit.sse import DONE
 from tests.support import twins

@@ -6,8 +6,11 @@ forked processes: see tests.support.forks.
 
 import contextlib
 import errno
+import io
+import json
 import os
 import resource
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -21,6 +24,8 @@ from typing import Any
 from unittest import mock
 
 from gateway import sqlite_file, sqlite_store
+from gateway.cli import main
+from gateway.commands import CommandError
 from gateway.context import Caller
 from gateway.drive import drive
 from gateway.errors import GatewayError, StoreUnavailable
@@ -28,7 +33,7 @@ from gateway.fake_provider import FakeProvider
 from gateway.providers import ProviderAnswer, UpstreamCall
 from gateway.store import Durability
 from tests.support.connections import Fuse, disk_error, watched
-from tests.support.world import CONFIG, RealWorld, chat
+from tests.support.world import CONFIG, RealWorld, chat, scripted
 
 PATIENCE_S = 20.0
 Act = Callable[[], None]
@@ -141,7 +146,7 @@ class DiskScenario(unittest.TestCase):
         for _ in range(3):
             self.refused()
         self.assertEqual(len(self.up.fake.calls), calls + 1)
-        self.assertGreater(self.held(), 0)
+        self.operators_can_read()
         self._committed.clear()
         self.free()
         self.assertTrue(self._committed.wait(PATIENCE_S), "nobody tried the settlement again")
@@ -165,9 +170,67 @@ class DiskScenario(unittest.TestCase):
         self.assertEqual((refused.exception.status, refused.exception.code), (503, "store_unavailable"))
         self.were_refused += 1
 
-    def held(self) -> int:
-        """What is held by the committed state: `keys show` would try to commit first."""
-        return int(drive(self.world.books.store.read("SELECT max(held_nanousd) FROM balances"))[0][0])
+    def operators_can_read(self) -> None:
+        """The committed state, and that it is not all; what would change it is refused in words."""
+        key_id = self.world.books.keys.authenticate(self.raw_key).id
+        for command in READING:
+            notes: list[str] = []
+            told = self.world.books.commands.run(command, {"id": key_id}, on_note=notes.append)
+            self.assertRegex("".join(notes), "^the ledger cannot be written .*queued changes could not be applied")
+            if command == "keys.show":
+                self.assertGreater(told["held_nanousd"], 0)
+        with self.assertRaisesRegex(CommandError, "^the ledger cannot be written: (database or disk is full|disk I/O)"):
+            self.world.run("keys.block", id=key_id)
+
+
+READING = ("keys.list", "keys.show", "ledger.verify", "ledger.balances", "ledger.rows", "ledger.holds", "ledger.epochs")
+"""Commands that change nothing."""
+
+
+def commands_beside_nobody() -> None:
+    """A gateway has ended, and none of its files may grow any more; or has died, and its log may not. Operators ask."""
+    case = unittest.TestCase()
+    with tempfile.TemporaryDirectory() as folder:
+        ended, died, data = (Path(folder) / name for name in ("ended", "died", "data"))
+        with RealWorld(folder=ended, providers=scripted({"text": "hello"}, repeat=True)) as world:
+            key = world.key("5")
+            while world.books.store.wal_bytes <= INDEX_BYTES:
+                world.gateway.handle(key, chat(max_tokens=20))
+            key_id = world.shown(key)["id"]
+            expected = {command: json.loads(json.dumps(world.run(command, id=key_id))) for command in READING}
+            shutil.copytree(ended, died)
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        for left, most_bytes in ((ended, 0), (died, _size(died / "ledger.db-wal"))):
+            for command, result in expected.items():
+                shutil.copytree(left, data)
+                words = [*command.split("."), *([key_id] if command == "keys.show" else ())]
+                status, out, err = _run_limited(most_bytes, *words, "--data-dir", str(data), "--json")
+                told = json.loads(out)
+                if isinstance(told, dict):
+                    case.assertEqual(told.pop("notes"), [err.rstrip()])
+                case.assertEqual((status, told), (0, result))
+                case.assertRegex(err, "the ledger cannot be written .*so this may be older")
+                shutil.rmtree(data)
+            shutil.copytree(left, data)
+            status, out, err = _run_limited(most_bytes, "keys", "block", key_id, "--data-dir", str(data))
+            case.assertEqual((status, out), (1, ""))
+            case.assertRegex(err, "^the ledger cannot be written: d")
+            shutil.rmtree(data)
+
+
+INDEX_BYTES = 32_768
+"""The size of the index that SQLite makes of a log."""
+
+
+def _run_limited(most_bytes: int, *arguments: str) -> tuple[int, str, str]:
+    """Exit status and output of the command line, while no file may be larger than this."""
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, hard))
+    try:
+        with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+            return main(arguments), out.getvalue(), err.getvalue()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
 
 
 def opened_by_python() -> list[str]:

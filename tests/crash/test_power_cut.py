@@ -11,7 +11,9 @@ from unittest import mock
 from gateway import sqlite_store
 from gateway.clock import FakeClock
 from gateway.drive import drive
-from gateway.ledger import Ledger, Policy, Scope
+from gateway.holds import Policy
+from gateway.ledger import Ledger
+from gateway.levels import Scope
 from gateway.sqlite_file import StoreRefused
 from gateway.sqlite_store import SqliteStore
 from gateway.store import Durability

@@ -15,6 +15,7 @@ from unittest import mock
 
 from gateway import sqlite_file, sqlite_store
 from gateway.app import open_books
+from gateway.config import load
 from gateway.data_dir import DataDir
 from gateway.errors import GatewayError, StoreUnavailable
 from gateway.sqlite_file import StoreRefused, connect_writer
@@ -47,6 +48,11 @@ class FullDiskTest(unittest.TestCase):
             for durability in DURABILITIES:
                 with self.subTest(durability=durability):
                     server.result(full_disk.limited_file_size, durability=durability)
+
+    def test_commands_beside_nobody(self) -> None:
+        """The gateway is down and its disk is full: what it has left can be read, and nothing is changed."""
+        with ForkServer() as server:
+            server.result(full_disk.commands_beside_nobody)
 
     @unittest.skipUnless(can_mount(), "needs the right to mount")
     def test_a_file_system_without_space(self) -> None:
@@ -175,7 +181,7 @@ class ForeignLockTest(unittest.TestCase):
             foreigner = Foreigner(data_dir.ledger)
             foreigner.lock()
             with self.assertRaises(StoreUnavailable):
-                open_books(data_dir, None)
+                open_books(data_dir, load(CONFIG, {}))
             self.assertNotIn("ledger-flush", [thread.name for thread in threading.enumerate()])
             foreigner.unlock()
             foreigner.close()
@@ -323,8 +329,19 @@ class RefusedFileTest(unittest.TestCase):
 
     def test_a_log_without_its_ledger(self) -> None:
         """The last commits are in the log: a new ledger beside it would lose them, or worse, take them."""
-        self.path.with_name("ledger.db-wal").write_bytes(b"commits")
-        self.assert_refused("is gone but its write-ahead log is there")
+        for name, what in (("ledger.db-wal", "write-ahead log"), ("ledger.db-journal", "journal")):
+            with self.subTest(name):
+                log = self.path.with_name(name)
+                log.write_bytes(b"commits")
+                self.assert_refused(f"is gone but its {what} {name} is there: put ledger.db back beside it, or restore")
+                self.assert_refused("gateway restore FILE --yes")
+                log.unlink()
+
+    def test_a_link_that_leads_nowhere(self) -> None:
+        """A disk that is not mounted, perhaps: a new ledger in the place of the link would be an empty one."""
+        self.path.symlink_to("/nowhere/ledger.db")
+        self.assert_refused("is a link to /nowhere/ledger.db, which is not there")
+        self.assertTrue(self.path.is_symlink())
 
     def test_a_ledger_that_may_not_be_written(self) -> None:
         """A user without the right to write it, or its folder, is told so."""

@@ -16,7 +16,7 @@ from gateway.config import load
 from gateway.engines.sim import SimCaller
 from gateway.evidence import Evidence, Reach, assess
 from gateway.fake_provider import FakeProvider
-from gateway.ledger import Scope
+from gateway.levels import Scope
 from llmkit.prices import Price, PriceEntry
 from llmkit.types import Usage
 from tests.support.world import CONFIG, SimWorld, chat, settle_story

@@ -23,7 +23,9 @@ from hypothesis.stateful import (
 )
 
 from gateway.errors import BudgetExceeded, BudgetReserved
-from gateway.ledger import AlreadyResolved, Ledger, LevelState, OnCrash, Outcome, Policy, Reservation, Scope
+from gateway.holds import AlreadyResolved, OnCrash, Outcome, Policy, Reservation
+from gateway.ledger import Ledger
+from gateway.levels import LevelState, Scope
 from gateway.store import Durability
 from gateway.types import Window
 from gateway.windows import window_number

@@ -17,7 +17,8 @@ from gateway.config import load
 from gateway.context import Options
 from gateway.engines.sim import SimulatedCrash
 from gateway.errors import ClientGone, GatewayError
-from gateway.ledger import Ledger, Scope
+from gateway.ledger import Ledger
+from gateway.levels import Scope
 from gateway.store import Durability
 from gateway.types import Window
 from tests.sim.fleet import REFUSED, AnOutcome, Fails, TimedProvider

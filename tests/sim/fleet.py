@@ -11,7 +11,7 @@ from gateway.clock import Clock
 from gateway.context import Caller, Options
 from gateway.engines.sim import SimCaller
 from gateway.fake_provider import FakeProvider
-from gateway.ledger import LevelState
+from gateway.levels import LevelState
 from gateway.providers import Provider, ProviderAnswer, UpstreamCall
 from gateway.rows import MoneyState
 from llmkit.errors import ProviderError, ProviderErrorKind

@@ -22,7 +22,9 @@ from gateway.config import load
 from gateway.context import Options
 from gateway.engines.sim import Effect, Kind, Scheduler, SimulatedCrash, Task
 from gateway.errors import ClientGone, GatewayError
-from gateway.ledger import AlreadyResolved, Ledger, Policy, Scope
+from gateway.holds import AlreadyResolved, Policy
+from gateway.ledger import Ledger
+from gateway.levels import Scope
 from gateway.store import Durability
 from gateway.types import Window
 from tests.support.books import Book, ledger_folder, row

@@ -157,7 +157,7 @@ class RestoreTest(unittest.TestCase):
             gateway.command("keys.block", id=made["id"])
             refused = run_cli("restore", file, "--data-dir", str(gateway.data_dir), "--yes")
             self.assertEqual((refused.returncode, refused.stdout), (1, ""))
-            self.assertIn(f"(pid {gateway.child.pid})", refused.stderr)
+            self.assertRegex(refused.stderr, f"^stop the gateway first: .* \\(pid {gateway.child.pid}\\)$")
             gateway.signal(signal.SIGTERM)
             self.assertEqual(gateway.wait(), 0)
         arguments = ("restore", file, "--data-dir", str(home / "gateway-data"), "--json")

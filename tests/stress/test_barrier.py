@@ -8,7 +8,8 @@ from typing import Any
 from gateway.commands import CommandError
 from gateway.drive import drive
 from gateway.errors import GatewayError
-from gateway.ledger import Ledger, LevelState, Scope
+from gateway.ledger import Ledger
+from gateway.levels import LevelState, Scope
 from gateway.types import Window
 from llmkit.money import format_usd
 from tests.support.gates import COST, PATIENCE_S, Crowd, GatedWorld

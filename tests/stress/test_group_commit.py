@@ -61,7 +61,12 @@ class GroupCommitCase(unittest.TestCase):
 
     def open(self) -> SqliteStore:
         with watched(before=lambda sql: self.fuse(sql), after=lambda sql: self.count(sql)):
-            store = SqliteStore(self.path, durability=Durability.NORMAL, on_error=self.errors.append)
+            store = SqliteStore(
+                self.path,
+                durability=Durability.NORMAL,
+                on_error=self.errors.append,
+                on_failed=lambda doing, error: self.errors.append(error),
+            )
         self.addCleanup(store.close)
         return store
 

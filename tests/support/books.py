@@ -10,7 +10,9 @@ from typing import Any, TypeVar
 from gateway import audit
 from gateway.clock import FakeClock
 from gateway.engines.sim import SimStore
-from gateway.ledger import Account, Ledger, LevelState, OnCrash, Purpose, Reservation, Scope
+from gateway.holds import OnCrash, Purpose, Reservation
+from gateway.ledger import Ledger
+from gateway.levels import Account, LevelState, Scope
 from gateway.rows import Exit, RequestRow
 from gateway.sqlite_file import connect_writer
 from gateway.store import Durability, Record, Transaction, Value

@@ -23,8 +23,9 @@ from gateway import gateway as story
 from gateway.cli import serve_main
 from gateway.config import Config
 from gateway.headers import fact_headers
+from gateway.holds import OnCrash
 from gateway.keys import Key, KeyRing
-from gateway.ledger import Ledger, OnCrash
+from gateway.ledger import Ledger
 from gateway.oplog import OpLog
 from gateway.serve import load_config
 from llmkit import client, openai, transport

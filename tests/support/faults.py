@@ -20,7 +20,7 @@ from gateway.evidence import Charge, Evidence
 from gateway.exact_cache import ExactCache
 from gateway.gateway import Gateway
 from gateway.health import Fleet
-from gateway.ledger import Purpose
+from gateway.holds import Purpose
 from gateway.limits import TokenBucket
 from gateway.oplog import OpLog
 from gateway.retry import RetryBudget

@@ -11,7 +11,9 @@ from typing import Any
 
 from gateway.errors import BudgetExceeded
 from gateway.evidence import Evidence
-from gateway.ledger import _BOOK, _CLOSE, _MOVE_OUT, Account, AlreadyResolved, By, Ledger, Purpose, Reservation
+from gateway.holds import _CLOSE, _MOVE_OUT, AlreadyResolved, By, Purpose, Reservation
+from gateway.ledger import Ledger
+from gateway.levels import _BOOK, Account
 from gateway.rows import MoneyState, RequestRow
 from gateway.settlement import Settlement, _Held
 from gateway.store import Record, Transaction

@@ -20,8 +20,10 @@ from gateway.dispatch import Dispatcher
 from gateway.engines.sim import Scheduler, SimCaller, SimStore, Task
 from gateway.fake_provider import FakeProvider
 from gateway.gateway import Gateway
+from gateway.holds import OnCrash
 from gateway.keys import KeyRing
-from gateway.ledger import Ledger, LevelState, OnCrash, Scope
+from gateway.ledger import Ledger
+from gateway.levels import LevelState, Scope
 from gateway.providers import Provider
 from gateway.router import Catalog
 from gateway.store import Durability
@@ -243,7 +245,12 @@ class RealWorld:
         self.clock = clock or RealClock()
         self._data_dir = DataDir.own(self.path)
         self.books: Books = open_books(
-            self._data_dir, self.config, clock=self.clock, on_error=self.errors.append, on_lost=self.lost.append
+            self._data_dir,
+            self.config,
+            clock=self.clock,
+            on_error=self.errors.append,
+            on_failed=lambda doing, error: self.errors.append(error),
+            on_lost=self.lost.append,
         )
         self.gateway = build_gateway(
             self.config, self.books, clock=self.clock, providers=providers, on_error=self.errors.append

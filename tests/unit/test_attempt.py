@@ -13,7 +13,7 @@ from gateway.drive import drive
 from gateway.errors import ClientGone, Draining
 from gateway.evidence import Evidence, Reach
 from gateway.fake_provider import FakeProvider
-from gateway.ledger import Account
+from gateway.levels import Account
 from gateway.providers import ProviderAnswer, UpstreamCall
 from gateway.verdict import AttemptFailed, Verdict
 from llmkit.errors import ProviderError, ProviderErrorKind

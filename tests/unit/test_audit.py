@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from gateway import audit
-from gateway.ledger import Outcome, Reservation
+from gateway.holds import Outcome, Reservation
 from tests.support.books import Book, ledger_folder, purpose, row
 
 _REWRITABLE = ("DROP TRIGGER requests_are_never_rewritten", "DROP TRIGGER requests_are_never_deleted")

@@ -352,19 +352,46 @@ class RestoreTest(BackupCase):
         self.assertEqual(self.run_main("restore", str(self.file), "--data-dir", data)[0], 0)
         execute(Path(data) / "ledger.db", "UPDATE balances SET spent_nanousd = spent_nanousd + 1500000000")
         status, out, err = self.run_main("restore", str(self.file), "--data-dir", data, "--yes")
-        self.assertEqual((status, err), (0, "nothing is sent until this is confirmed: gateway ledger confirm 3\n"))
+        self.assertEqual(status, 0)
+        self.assertEqual(
+            err.splitlines(),
+            [
+                "nothing is sent until this is confirmed: gateway ledger confirm 3",
+                "that confirms earlier restores, too, see gateway ledger epochs: 2",
+            ],
+        )
         self.assertRegex(out, r"(?m)^backup_until +20\d\d-\d\d-\d\d \d\d:\d\d:\d\d\+00:00$")
-        self.assertRegex(
-            out, r"(?m)^missing .*scope tenant, name acme, window total, window_number 0, missing 1\.5 USD"
+        of_a_total = "scope {}, name {}, window total, window_ends -, missing 1.5 USD"
+        missing = [line.removeprefix("missing").strip() for line in out.splitlines() if line.startswith("missing ")]
+        self.assertIn(of_a_total.format("tenant", "acme"), missing)
+        self.assertEqual(len(missing), 3)
+        month = next(line for line in missing if line.startswith("scope global"))
+        self.assertRegex(month, r"name -, window month, window_ends 20\d\d-\d\d-01T00:00:00Z, missing 1\.5 USD$")
+        epochs = self.run_main("ledger", "epochs", "--data-dir", data)[1]
+        self.assertEqual([line.split()[1] for line in epochs.splitlines() if line.startswith("number ")], ["2", "3"])
+        self.assertEqual(
+            [line for line in epochs.splitlines() if line in out.splitlines()][-5:-2],
+            [line for line in out.splitlines() if line.startswith("missing ")],
         )
         for arguments, reason in (
             (("restore", str(self.folder / "none"), "--data-dir", data), "there is no file"),
-            (("restore", str(self.file), "--data-dir", str(self.owned.path)), "is only restored while no gateway runs"),
+            (("restore", str(self.folder), "--data-dir", data), "is a directory: name the backup in it"),
+            (("restore", "/dev/null", "--data-dir", data), "is no file but a device, a pipe or a socket"),
+            (
+                ("restore", str(self.file), "--data-dir", str(self.owned.path)),
+                f"stop the gateway first: {self.owned.path} belongs to a gateway that is running",
+            ),
+            (("ledger", "confirm", "7", "--data-dir", data), "epoch 7 does not wait to be confirmed, epoch 3 does"),
             (("restore", __file__, "--data-dir", data, "--yes"), "file is not a database"),
         ):
             status, out, err = self.run_main(*arguments)
             self.assertEqual((status, out, err.count("\n")), (1, "", 1))
             self.assertIn(reason, err)
+
+        status, out, err = self.run_main("restore", str(self.file), "--data-dir", data)
+        self.assertEqual((status, err.count("\n")), (1, 1))
+        self.assertIn(f"nothing was changed: there is a ledger in {data}; to replace it, say --yes", err)
+        self.assertRegex(out, r"(?m)^unconfirmed_epochs +2, 3, 4$")
 
     def run_main(self, *arguments: str) -> tuple[int, str, str]:
         """Exit status, and what is printed."""
@@ -395,6 +422,50 @@ class RestoreTest(BackupCase):
         self.assertEqual(again, {ids[name]: name for name in ("deleted", "blocked", "rotated")})
         self.assertEqual(lost, {ids["unblocked"]: ("unblocked", "acme"), ids["created"]: ("created", "new")})
 
+    def test_what_a_first_restore_has_forgotten_is_on_record_after_a_second(self) -> None:
+        """Whoever restores again before anybody has confirmed is told all that is missing, not the last step alone."""
+        id_ = self.make()
+        with self.open() as books:
+            books.commands.run("keys.delete", {"id": id_})
+        self.assertEqual(self.restore()["unconfirmed_epochs"], [2])
+        self.assertEqual(self.restore()["unconfirmed_epochs"], [2, 3])
+        with self.open() as books:
+            first, second = books.commands.run("ledger.epochs", {})
+            books.commands.run("ledger.confirm", {"epoch": 3})
+            confirmed = books.commands.run("ledger.epochs", {})
+        self.assertEqual(first["differences"]["keys_valid_again"], [{"id": id_, "tenant": "acme", "after": "deleted"}])
+        self.assertEqual(second["differences"], {"missing": [], "keys_valid_again": [], "keys_lost": []})
+        self.assertEqual({epoch["confirmed_ms"] for epoch in confirmed}, {self.clock.wall_ms()})
+
+    def test_every_restore_is_on_record_whatever_was_restored(self) -> None:
+        """Older backups, newer ones, and one of an epoch that was confirmed after it: in order, none twice."""
+        self.make()
+        oldest = self.file
+        backups = [oldest]
+        for epoch in range(2, 6):
+            self.file = backups[(epoch * 7) % len(backups)]
+            self.assertEqual(self.restore()["epoch"], epoch)
+            with self.open() as books:
+                self.file = self.folder / f"backup-{epoch}"
+                books.commands.run("backup", {"file": str(self.file)})
+                backups.append(self.file)
+                books.commands.run("ledger.confirm", {"epoch": epoch})
+                before = books.commands.run("ledger.epochs", {})
+        for self.file in (oldest, backups[-1], backups[2]):
+            told = self.restore()
+            with self.open() as books:
+                after = books.commands.run("ledger.epochs", {})
+            self.assertEqual([epoch["number"] for epoch in after], list(range(2, told["epoch"] + 1)))
+            self.assertEqual((after[:4], after[-1]["confirmed_ms"]), (before, None))
+            self.assertEqual(after[-1]["backup"], str(self.file))
+
+    def test_a_replaced_ledger_of_an_older_schema_has_no_epochs(self) -> None:
+        """It is replaced all the same."""
+        self.make()
+        self.owned.ledger.unlink()
+        at_schema(1, self.owned.ledger, used_ledger())
+        self.assertEqual((self.restore()["epoch"], self.restore()["epoch"]), (2, 3))
+
     def test_nothing_is_reserved_until_an_operator_confirms(self) -> None:
         """That very epoch, once; also after another start."""
         self.make()
@@ -404,12 +475,14 @@ class RestoreTest(BackupCase):
                 self.assertEqual(books.ledger.unconfirmed_epoch, 2)
         with self.open() as books:
             for epoch in (1, 3):
-                with self.assertRaisesRegex(CommandError, f"no epoch {epoch} that waits"):
+                with self.assertRaisesRegex(CommandError, f"^epoch {epoch} does not wait .*, epoch 2 does.*: see "):
                     books.commands.run("ledger.confirm", {"epoch": epoch})
             self.assertEqual(books.commands.run("ledger.confirm", {"epoch": 2}), {"epoch": 2, "confirmed": True})
             self.assertIsNone(books.ledger.unconfirmed_epoch)
         with self.open() as books:
             self.assertIsNone(books.ledger.unconfirmed_epoch)
+            with self.assertRaisesRegex(CommandError, "epoch 2 does not wait to be confirmed, no epoch does"):
+                books.commands.run("ledger.confirm", {"epoch": 2})
             self.assertIsNotNone(books.commands.run("ledger.epochs", {})[0]["confirmed_ms"])
 
     def test_no_remembered_answer_outlives_a_restore(self) -> None:
@@ -470,12 +543,40 @@ class RestoreTest(BackupCase):
         log.write_bytes(b"commits")
         with self.assertRaises(StoreRefused):
             open_books(self.owned, None)
-        self.restore()
+        self.assertEqual(self.restore()["replaced"], "ledger.db.epoch-1.20260101T000100Z-wal")
         self.assertFalse(log.exists())
         [kept] = self.owned.path.glob("ledger.db.epoch-*")
         self.assertEqual((kept.name[-4:], kept.read_bytes()), ("-wal", b"commits"))
         with self.open() as books:
             self.assertEqual(books.ledger.unconfirmed_epoch, 2)
+
+    def test_what_is_left_of_a_ledger_is_not_replaced_without_leave(self) -> None:
+        """Whichever of its files that is, or a link that leads nowhere; with leave all but the index is kept."""
+        self.make()
+        self.owned.ledger.unlink()
+        for suffixes in (["-wal"], ["-shm"], ["-journal"], ["-journal", "-wal", "-shm"]):
+            for suffix in suffixes:
+                self.owned.ledger.with_name(f"ledger.db{suffix}").write_text("left")
+            before = self.contents()
+            with self.subTest(suffixes):
+                told = self.restore(replace=False)
+                self.assertEqual((told["restored"], told["replaced_is_readable"]), (False, False))
+                self.assertEqual(self.contents(), before)
+                told = self.restore()
+                kept = [f"ledger.db.epoch-{told['epoch'] - 1}.{{}}{suffix}" for suffix in suffixes if suffix != "-shm"]
+                names = [path.name for path in self.owned.path.glob(f"ledger.db.epoch-{told['epoch'] - 1}.*")]
+                stamp = f"20260101T00{self.clock.wall_ms() // 60_000 % 60:02}00Z"
+                self.assertEqual(sorted(names), sorted(name.format(stamp) for name in kept))
+                self.assertEqual(told["replaced"], kept[0].format(stamp) if kept else None)
+                self.assertEqual([path.name for path in self.owned.path.glob("ledger.db-*")], [])
+            self.owned.ledger.unlink()
+        self.owned.ledger.symlink_to("/nowhere")
+        for replace in (False, True):
+            with self.assertRaisesRegex(sqlite3.OperationalError, "unable to open"):
+                self.restore(replace=replace)
+
+    def contents(self) -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in self.owned.path.iterdir()}
 
 
 class UnconfirmedTest(unittest.TestCase):

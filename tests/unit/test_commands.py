@@ -1,14 +1,18 @@
 """What an operator can ask of a data directory, by name with plain arguments."""
 
 import json
+import tempfile
 import unittest
 from typing import Any
+from unittest import mock
 
+from gateway import sqlite_store
 from gateway.clock import FakeClock
 from gateway.commands import CommandError
-from gateway.errors import BudgetExceeded, InvalidApiKey, UpstreamTimeout
+from gateway.errors import BudgetExceeded, InvalidApiKey, StoreUnavailable, UpstreamTimeout
 from gateway.keys import KeyChanged
 from llmkit.money import format_usd
+from tests.support.connections import Fuse, watched
 from tests.support.world import USD, RealWorld, chat, scripted
 
 
@@ -234,6 +238,51 @@ class CommandsTest(unittest.TestCase):
         self.assertEqual(self.run_command("cache.purge", all=True), {"tenant": None, "removed": 0})
         self.world.books.cache.close()
         self.assertIn("not open", self.refusal("cache.purge", all=True))
+
+    def test_reading_goes_on_while_nothing_can_be_committed(self) -> None:
+        """What is told may be older, and that is told, too; what would change something is refused in words."""
+        fuse = Fuse("BEGIN IMMEDIATE")
+        with (
+            watched(before=fuse),
+            mock.patch.object(sqlite_store, "RETRY_AFTER_S", 3600.0),
+            tempfile.TemporaryDirectory() as folder,
+            RealWorld() as self.world,
+        ):
+            raw = self.world.key("5")
+            key_id = self.world.shown(raw)["id"]
+            self.world.gateway.handle(raw, chat(max_tokens=5))
+            fuse.times = 1 << 30
+            with self.assertRaises(StoreUnavailable):
+                self.world.gateway.handle(raw, chat(max_tokens=5))
+            reading: dict[str, dict[str, str]] = {
+                "keys.list": {},
+                "ledger.verify": {},
+                "ledger.balances": {},
+                "usage": {},
+            }
+            reading |= {"ledger.rows": {}, "ledger.holds": {}, "ledger.epochs": {}}
+            reading |= {"keys.show": {"id": key_id}, "backup": {"file": f"{folder}/backup"}}
+            for command, asked in reading.items():
+                with self.subTest(command):
+                    notes: list[str] = []
+                    self.world.books.commands.run(command, asked, on_note=notes.append)
+                    [note] = notes
+                    self.assertIn("(database or disk is full): queued changes could not be applied", note)
+            self.assertEqual([row["status"] for row in self.run_command("ledger.rows")], [200])
+            writing: dict[str, dict[str, Any]] = {
+                f"keys.{action}": {"id": key_id} for action in ("rotate", "block", "unblock", "delete")
+            }
+            writing |= {"keys.create": {"tenant": "acme"}, "ledger.void": {"hold": 1}, "ledger.confirm": {"epoch": 2}}
+            writing |= {"ledger.settle": {"hold": 1, "usd": "1"}}
+            for command, arguments in writing.items():
+                with self.subTest(command):
+                    told = self.refusal(command, **arguments)
+                    self.assertEqual(told, "the ledger cannot be written: database or disk is full")
+            self.assertEqual(self.run_command("cache.stats")["entries"], 0)
+            fuse.times = 0
+            notes = []
+            self.assertEqual(len(self.world.books.commands.run("ledger.rows", {}, on_note=notes.append)), 2)
+            self.assertEqual(notes, [])
 
     def test_a_long_life_is_a_life(self) -> None:
         """The largest number of seconds still fits."""

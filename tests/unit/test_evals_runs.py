@@ -19,7 +19,8 @@ from gateway.context import Answer, Facts
 from gateway.engines.sim import Scheduler, SimCaller
 from gateway.errors import AllProvidersFailed, GatewayError, UpstreamError
 from gateway.fake_provider import FakeProvider
-from gateway.ledger import Ledger, Reservation
+from gateway.holds import Reservation
+from gateway.ledger import Ledger
 from gateway.rows import RequestRow
 from tests.support.twins import IgnoresRowCount
 

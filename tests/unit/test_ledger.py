@@ -5,18 +5,9 @@ import unittest
 from typing import Any
 
 from gateway.errors import BudgetExceeded, BudgetReserved, StoreUnavailable
-from gateway.ledger import (
-    AlreadyResolved,
-    Ledger,
-    LevelState,
-    NamedLevel,
-    OnCrash,
-    Outcome,
-    Policy,
-    Purpose,
-    Reservation,
-    Scope,
-)
+from gateway.holds import AlreadyResolved, OnCrash, Outcome, Policy, Purpose, Reservation
+from gateway.ledger import Ledger
+from gateway.levels import LevelState, NamedLevel, Scope
 from gateway.migrations import MAX_NANOUSD
 from gateway.store import Durability, T, Work
 from gateway.types import Window

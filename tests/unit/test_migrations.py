@@ -5,7 +5,7 @@ import sqlite3
 import unittest
 from typing import Any
 
-from gateway.ledger import LedgerBroken
+from gateway.levels import LedgerBroken
 from gateway.migrations import MAX_NANOUSD
 from gateway.store import Transaction
 from tests.support.books import Book, ledger_folder, row

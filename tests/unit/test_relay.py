@@ -11,7 +11,9 @@ from gateway.context import Answer, Facts, Options, Principal, RequestContext
 from gateway.drive import drive
 from gateway.errors import ClientGone, Draining
 from gateway.evidence import Evidence, Reach
-from gateway.ledger import Account, Ledger, Purpose, Reservation
+from gateway.holds import Purpose, Reservation
+from gateway.ledger import Ledger
+from gateway.levels import Account
 from gateway.relay import MOST_HELD_BYTES, AnswerRefused, Keeper, Relay
 from gateway.rows import Exit, RequestRow
 from gateway.settlement import Settlement

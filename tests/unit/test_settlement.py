@@ -11,7 +11,7 @@ from gateway.context import RequestContext
 from gateway.engines.sim import SimCaller
 from gateway.errors import BudgetExceeded, BudgetReserved
 from gateway.evidence import Evidence, Reach, assess
-from gateway.ledger import AlreadyResolved, Purpose
+from gateway.holds import AlreadyResolved, Purpose
 from gateway.migrations import MAX_NANOUSD
 from gateway.rows import Exit, RequestRow
 from gateway.settlement import Ending, Settlement

@@ -19,7 +19,7 @@ from gateway.errors import StoreUnavailable
 from gateway.ledger import Ledger
 from gateway.sqlite_file import has_wal_reset_bug
 from gateway.sqlite_store import SqliteStore
-from gateway.store import Durability, Transaction, Work
+from gateway.store import Doing, Durability, Transaction, Work
 from tests.support.connections import Fuse, disk_error, watched
 
 SPARE = 64
@@ -73,15 +73,28 @@ class StoreCase(unittest.TestCase):
             patch.start()
             self.addCleanup(patch.stop)
         self.errors: list[BaseException] = []
+        self.refused: list[Doing] = []
+        self.works: list[Doing] = []
         self.lost: list[str] = []
         self.fuse = Fuse()
         self.store = self.open()
 
     def open(self, durability: Durability = Durability.NORMAL) -> SqliteStore:
         with watched(before=lambda sql: self.fuse(sql)):
-            store = SqliteStore(self.path, durability=durability, on_error=self.errors.append, on_lost=self.lost.append)
+            store = SqliteStore(
+                self.path,
+                durability=durability,
+                on_error=self.errors.append,
+                on_failed=self.failed,
+                on_works=self.works.append,
+                on_lost=self.lost.append,
+            )
         self.addCleanup(store.close)
         return store
+
+    def failed(self, doing: Doing, error: sqlite3.Error) -> None:
+        self.refused.append(doing)
+        self.errors.append(error)
 
     def names(self) -> list[str]:
         """All tenants that are committed."""
@@ -139,8 +152,38 @@ class TransactTest(StoreCase):
         with self.assertRaises(StoreUnavailable):
             drive(self.store.transact(insert("a")))
         self.assertEqual((self.names(), len(self.errors), self.store.writable), ([], 1, False))
+        self.assertEqual(self.store.trouble, "database or disk is full")
         drive(self.store.transact(insert("b")))
-        self.assertEqual((self.names(), self.store.writable), (["b"], True))
+        self.assertEqual((self.names(), self.store.writable, self.store.trouble), (["b"], True, None))
+
+    def test_each_failure_is_told_and_that_it_works_again_once(self) -> None:
+        """A commit that wrote nothing proves nothing; commits, reads and copies of the log are told apart."""
+        for words, doing, act in (
+            ("COMMIT", Doing.COMMIT, lambda: drive(self.store.transact(insert("a")))),
+            ("SELECT", Doing.READ, self.names),
+        ):
+            with self.subTest(doing=doing):
+                self.fuse = Fuse(words)
+                self.fuse.times = 3
+                for _ in range(3):
+                    self.assertRaises(StoreUnavailable, act)
+                drive(self.store.transact(names_in))
+                self.assertEqual((self.refused, self.works), ([doing] * 3, []))
+                for _ in range(2):
+                    act()
+                    drive(self.store.transact(delete("a")))
+                self.assertEqual((self.refused, self.works), ([doing] * 3, [doing]))
+                self.refused.clear()
+                self.works.clear()
+
+    def test_a_fault_that_is_not_the_storages_is_an_error(self) -> None:
+        """It is logged with the place where it was raised, each time."""
+        self.fuse = Fuse("COMMIT", MemoryError)
+        self.fuse.times = 1
+        with self.assertRaises(MemoryError):
+            drive(self.store.transact(insert("a")))
+        self.assertEqual(([type(error) for error in self.errors], self.refused), ([MemoryError], []))
+        self.assertEqual((self.store.writable, self.store.trouble), (False, "MemoryError"))
 
     def test_every_fault_of_the_storage_fails_the_commit(self) -> None:
         """Busy, full, read-only: at BEGIN, in a statement or at COMMIT, it is 503 and nothing is kept."""
@@ -521,6 +564,8 @@ class WriteAheadLogTest(StoreCase):
         self.fuse.times = 1
         self.work(10)
         self.assertEqual((len(self.errors), self.fuse.times, self.store.writable, self.lost), (1, 0, True, []))
+        self.work(10)
+        self.assertEqual((self.refused, self.works), ([Doing.COPY], [Doing.COPY]))
 
     def test_a_copy_that_was_not_synced_loses_the_ledger(self) -> None:
         """SQLite's own copying would tell nobody."""

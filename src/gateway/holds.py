@@ -1,0 +1,272 @@
+"""The life of a hold, step by step, each step inside a transaction that somebody else has begun.
+
+    open ──settle──> settled        unresolved ──late answer, admin, policy──> settled
+      ├──void──────> void                └───────admin, policy───────────────> void
+      └──timeout, crash, TTL──> unresolved
+
+Each step is taken once: it is guarded by the state of the hold, and moves its money in the balances that it was made
+in, however late that is. What is billed above the hold is booked whole and marked as overage.
+
+All amounts are nano-dollars. Knows what a hold is for only as far as its row says it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from gateway import rows
+from gateway.clock import Clock
+from gateway.levels import Account, LedgerBroken, Levels, expect_all
+from gateway.rows import Exit, Money, MoneyState, RequestRow
+from gateway.store import Store, Transaction
+
+
+class Policy(StrEnum):
+    """What becomes of money whose outcome nobody will tell us any more."""
+
+    ASSUME_SPENT = "assume_spent"
+    VOID = "void"
+
+
+class OnCrash(StrEnum):
+    """What becomes of the open holds of a dead process."""
+
+    UNRESOLVED = "unresolved"
+    VOID = "void"
+
+
+class By(StrEnum):
+    """Who resolved a hold."""
+
+    REQUEST = "request"
+    RECOVERY = "recovery"
+    POLICY = "policy"
+    ADMIN = "admin"
+
+
+@dataclass(frozen=True, slots=True)
+class Purpose:
+    """What a hold is for; kept with it so that a dead request can still be told from its hold."""
+
+    request_id: str
+    attempt: int
+    alias: str
+    deployment: str
+    price_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """A hold that waits for its outcome; `earlier` says that its request had others before."""
+
+    id: int
+    amount_nanousd: int
+    request_id: str
+    earlier: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a call that may have been billed: what it cost; or None, why nobody knows it, and the most that it
+    can be (None: all that is held).
+    """
+
+    cost_nanousd: int | None
+    why: str = ""
+    at_most_nanousd: int | None = None
+
+
+class AlreadyResolved(Exception):
+    """The hold is not there, or not in a state from which this step leads on. Nothing was changed."""
+
+
+_OPEN_HOLD = """INSERT INTO holds (request_id, attempt, alias, deployment, price_version, boot_id, tenant, key_id,
+        key_balance, tenant_balance, global_balance, amount_nanousd, state, opened_ms)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'open', ?)"""
+_PURPOSE = "attempt = ?, alias = ?, deployment = ?, price_version = ?"
+_TOP_UP = f"""UPDATE holds SET amount_nanousd = amount_nanousd + ?, {_PURPOSE} WHERE id = ? AND state = 'open'
+    RETURNING key_balance, tenant_balance, global_balance"""  # noqa: S608 - constants only
+_CARRY = f"UPDATE holds SET {_PURPOSE} WHERE id = ? AND state = 'open'"  # noqa: S608 - constants only
+_CLOSE = """UPDATE holds SET state = ?1, cost_nanousd = ?2, overage_nanousd = max(?2 - amount_nanousd, 0),
+        resolved_ms = ?3, resolved_by = ?4
+    WHERE id = ?5 AND state = ?6
+    RETURNING amount_nanousd, overage_nanousd, key_balance, tenant_balance, global_balance"""
+_HELD = """SELECT amount_nanousd, key_balance, tenant_balance, global_balance FROM holds
+    WHERE id = ? AND state = 'open'"""
+_PART = """UPDATE holds SET state = 'unresolved', amount_nanousd = ?, unresolved_ms = ?, unresolved_why = ?
+    WHERE id = ? AND state = 'open'"""
+_MOVE_OUT = {
+    "open": """UPDATE balances SET held_nanousd = held_nanousd - ?1, spent_nanousd = spent_nanousd + ?2,
+        overage_nanousd = overage_nanousd + ?3 WHERE id IN (?4, ?5, ?6)""",
+    "unresolved": """UPDATE balances SET unresolved_nanousd = unresolved_nanousd - ?1,
+        spent_nanousd = spent_nanousd + ?2, overage_nanousd = overage_nanousd + ?3 WHERE id IN (?4, ?5, ?6)""",
+}
+_MOVE_TO_UNRESOLVED = """UPDATE balances SET held_nanousd = held_nanousd - ?1,
+    unresolved_nanousd = unresolved_nanousd + ?2 WHERE id IN (?3, ?4, ?5)"""
+
+_OPEN_HOLDS = "SELECT id FROM holds WHERE state = 'open' ORDER BY id"
+_ROWLESS = """SELECT request_id, attempt, boot_id, opened_ms, tenant, key_id, alias, deployment, price_version
+    FROM holds WHERE id IN (
+        SELECT max(id) FROM holds AS pending WHERE state IN ('open', 'unresolved')
+            AND NOT EXISTS (SELECT 1 FROM requests WHERE requests.request_id = pending.request_id)
+        GROUP BY request_id)
+    ORDER BY id"""
+"""The last hold of each request that died before its row was written: it had one that was open, or given up."""
+
+_MONEY_OF_REQUEST = """SELECT CASE WHEN sum(state = 'unresolved') > 0 THEN 'unresolved'
+        WHEN sum(state = 'settled') > 0 THEN 'settled' ELSE 'void' END, sum(cost_nanousd), sum(overage_nanousd)
+    FROM holds WHERE request_id = ?"""
+
+
+class Holds(Levels):
+    """The holds of one data directory. `boot_id` is this life of its owner."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        super().__init__(store, clock)
+        self.boot_id = 0
+
+    async def pending_totals(self) -> tuple[int, int]:
+        """All money that is held, and all whose outcome is unknown, in nano-dollars. Raises StoreUnavailable."""
+        held_and_unresolved = await self._store.read(
+            """SELECT coalesce(sum(amount_nanousd) FILTER (WHERE state = 'open'), 0),
+                      coalesce(sum(amount_nanousd) FILTER (WHERE state = 'unresolved'), 0)
+                FROM holds WHERE state IN ('open', 'unresolved')"""
+        )
+        held, unresolved = held_and_unresolved[0]
+        return held, unresolved
+
+    # --- inside a transaction -----------------------------------------------------------------------------------
+
+    async def _open_hold(
+        self, transaction: Transaction, account: Account, amount: int, purpose: Purpose, *, earlier: bool = False
+    ) -> Reservation:
+        now_ms = self._clock.wall_ms()
+        balances = await self._current_balances(transaction, account, now_ms)
+        await self._book(transaction, balances, amount)
+        hold = await transaction.execute(
+            _OPEN_HOLD,
+            (
+                purpose.request_id,
+                *_words(purpose),
+                self.boot_id,
+                account.tenant,
+                account.key_id,
+                *balances,
+                amount,
+                now_ms,
+            ),
+        )
+        return Reservation(hold.last_id, amount, purpose.request_id, earlier)
+
+    async def _raise(
+        self, transaction: Transaction, reservation: Reservation, extra: int, purpose: Purpose
+    ) -> Reservation:
+        """Hold `extra` more, in the windows that the hold was made in, for another call."""
+        raised = await transaction.execute(_TOP_UP, (extra, *_words(purpose), reservation.id))
+        if not raised.records:
+            raise AlreadyResolved(reservation.id)
+        await self._book(transaction, raised.records[0], extra)
+        return replace(reservation, amount_nanousd=reservation.amount_nanousd + extra)
+
+    async def _dedicate(self, transaction: Transaction, hold_id: int, purpose: Purpose) -> None:
+        """Let an open hold stand for another call."""
+        await transaction.execute(_CARRY, (*_words(purpose), hold_id))
+
+    async def _close_once(
+        self, transaction: Transaction, hold_id: int, state: MoneyState, cost: int, at_ms: int
+    ) -> int | None:
+        """Resolve a hold for its request and return its overage; None if somebody else has decided about it before."""
+        try:
+            return await self._close(transaction, hold_id, state, cost, By.REQUEST, at_ms)
+        except AlreadyResolved:
+            return None
+
+    async def _money_of(self, transaction: Transaction, request_id: str) -> Money:
+        """What all holds of a request have become, whoever decided it."""
+        found = await transaction.execute(_MONEY_OF_REQUEST, (request_id,))
+        state, cost, overage = found.records[0]
+        return Money(MoneyState(state), cost, overage)
+
+    async def _close(
+        self, transaction: Transaction, hold_id: int, state: MoneyState, cost: int, by: By, at_ms: int
+    ) -> int:
+        """Take a hold from open or unresolved to `state`, move its money, and return its overage."""
+        for source, move in _MOVE_OUT.items():
+            closed = await transaction.execute(_CLOSE, (state, cost, at_ms, by, hold_id, source))
+            if closed.records:
+                amount, overage, *balances = closed.records[0]
+                moved = await transaction.execute(move, (amount, cost, overage, *balances))
+                expect_all(moved.rowcount, balances)
+                return int(overage)
+        raise AlreadyResolved(hold_id)
+
+    async def _part(
+        self, transaction: Transaction, hold_id: int, why: str, at_ms: int, at_most_nanousd: int | None = None
+    ) -> int:
+        """Take a hold from open to unresolved, with no more than it can come to; 0 if it was not open."""
+        found = await transaction.execute(_HELD, (hold_id,))
+        if not found.records:
+            return 0
+        held, *balances = found.records[0]
+        left = held if at_most_nanousd is None else min(held, at_most_nanousd)
+        parted = await transaction.execute(_PART, (left, at_ms, why, hold_id))
+        if parted.rowcount != 1:
+            raise LedgerBroken(f"hold {hold_id} was open and is not")
+        moved = await transaction.execute(_MOVE_TO_UNRESOLVED, (held, left, *balances))
+        expect_all(moved.rowcount, balances)
+        return 1
+
+    async def _apply_policy(self, transaction: Transaction, policy: Policy, before_ms: int, now_ms: int) -> int:
+        """Decide about the holds that have been unresolved since `before_ms`; how many those were."""
+        old = await transaction.execute(
+            "SELECT id, amount_nanousd FROM holds WHERE state = 'unresolved' AND unresolved_ms <= ?", (before_ms,)
+        )
+        for hold_id, amount in old.records:
+            spent = policy is Policy.ASSUME_SPENT
+            state = MoneyState.SETTLED if spent else MoneyState.VOID
+            await self._close(transaction, hold_id, state, amount if spent else 0, By.POLICY, now_ms)
+        return len(old.records)
+
+    async def _resolve_orphans(self, transaction: Transaction, boot_id: int, on_crash: OnCrash, now_ms: int) -> int:
+        """Resolve every open hold (their process is dead: we hold its lock) and give each dead request its row, also
+        those whose hold had been given up before; returns how many holds were open.
+        """
+        dead = (await transaction.execute(_ROWLESS)).records
+        orphans = (await transaction.execute(_OPEN_HOLDS)).records
+        for (hold_id,) in orphans:
+            if on_crash is OnCrash.VOID:
+                await self._close(transaction, hold_id, MoneyState.VOID, 0, By.RECOVERY, now_ms)
+            else:
+                await self._part(transaction, hold_id, "crash", now_ms)
+        for request_id, *facts in dead:
+            money = await self._money_of(transaction, request_id)
+            await rows.append(transaction, _row_of_the_dead(request_id, facts, now_ms), money)
+        return len(orphans)
+
+
+def _words(purpose: Purpose) -> tuple[int, str, str, str]:
+    """What of a purpose changes from call to call, in the order of the statements."""
+    return (purpose.attempt, purpose.alias, purpose.deployment, purpose.price_version)
+
+
+def _row_of_the_dead(request_id: str, hold: Sequence[Any], now_ms: int) -> RequestRow:
+    """The row of a request that died with its process, as far as its last hold knows it."""
+    attempt, boot_id, opened_ms, tenant, key_id, alias, deployment, price_version = hold
+    return RequestRow(
+        request_id=request_id,
+        boot_id=boot_id,
+        started_ms=opened_ms,
+        ended_ms=now_ms,
+        tenant=tenant,
+        key_id=key_id,
+        alias=alias,
+        stream=False,
+        exit=Exit.FAILED,
+        status=500,
+        code="process_died",
+        deployment=deployment,
+        attempts=attempt,
+        price_version=price_version,
+        duration_ms=max(now_ms - opened_ms, 0),
+    )

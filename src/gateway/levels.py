@@ -1,0 +1,265 @@
+"""The levels that a request is charged to: what each may reach, how it stands, and its balance in the present window.
+
+Three levels (key, tenant, global) each have a running balance per window: spent, held, unresolved. Money is held by one
+conditional update over the three balances whose row count must be three, so `spent + held + unresolved + amount <=
+limit` holds at every level or nothing is booked.
+
+All amounts are nano-dollars. Knows no holds and no requests: which money leaves a balance again is decided elsewhere.
+"""
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NoReturn
+
+from gateway.clock import Clock
+from gateway.errors import BudgetExceeded, BudgetReserved, StoreUnavailable
+from gateway.migrations import MAX_NANOUSD
+from gateway.reached import Reached, ReachedWindows
+from gateway.store import Record, Store, Transaction
+from gateway.types import Window
+from gateway.windows import window_end_text, window_number
+from llmkit.money import format_usd
+
+
+class Scope(StrEnum):
+    """What a level limits. The values are the table's."""
+
+    KEY = "key"
+    TENANT = "tenant"
+    GLOBAL = "global"
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Whose money: the three levels that a request of this key is charged to, key first."""
+
+    tenant: str
+    key_id: str
+    levels: tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class LevelLimit:
+    """What a level may reach per window of its kind; None is no limit."""
+
+    scope: Scope
+    name: str
+    window: Window
+    limit_nanousd: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class LevelState:
+    """One level in its current window."""
+
+    limit_nanousd: int | None
+    window: Window
+    spent_nanousd: int = 0
+    held_nanousd: int = 0
+    unresolved_nanousd: int = 0
+    overage_nanousd: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NamedLevel:
+    """Which level it is, how it stands, and when its window ends (UTC, ISO 8601); None for one that never ends."""
+
+    scope: Scope
+    name: str
+    state: LevelState
+    resets_at: str | None
+
+
+class LedgerBroken(RuntimeError):
+    """A balance does not match its holds: a programmer's error. The transaction was rolled back."""
+
+
+_BOOK = """UPDATE balances SET held_nanousd = held_nanousd + ?1
+    WHERE id IN (?2, ?3, ?4) AND NOT EXISTS (
+        SELECT 1 FROM balances AS full JOIN levels ON levels.id = full.level_id WHERE full.id IN (?2, ?3, ?4)
+            AND full.spent_nanousd + full.held_nanousd + full.unresolved_nanousd + ?1
+                > coalesce(levels.limit_nanousd, 9223372036854775807))"""
+"""All three or none, so that a refusal has changed nothing: a question that names no row of the update is asked once,
+before the first of them is changed. Without a limit a sum is still an integer, or it is refused."""
+_WINDOWS = "SELECT id, window_kind, window_number, balance_id FROM levels WHERE id IN (?, ?, ?)"
+_LEVELS = """SELECT scope, name, limit_nanousd, window_kind, levels.window_number, coalesce(spent_nanousd, 0),
+        coalesce(held_nanousd, 0), coalesce(unresolved_nanousd, 0), coalesce(overage_nanousd, 0)
+    FROM levels LEFT JOIN balances ON balances.id = levels.balance_id
+    WHERE active = 1"""
+
+
+class Levels:
+    """The levels of one data directory, owned by one process.
+
+    `_levels` is changed by single dict operations only, which are atomic.
+    """
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._levels: dict[tuple[Scope, str], int] = {}
+        self._reached = ReachedWindows()
+
+    async def _load_levels(self) -> None:
+        """Learn which levels there are."""
+        for scope, name, level in await self._store.read("SELECT scope, name, id FROM levels WHERE active = 1"):
+            self._levels[Scope(scope), name] = level
+
+    async def set_level(self, scope: Scope, name: str, window: Window, limit_nanousd: int | None) -> None:
+        """Create the level or change its limit; None is no limit. Balances are never touched.
+
+        Another kind of window is another level with a balance of its own; the former one keeps its history.
+        """
+        await self.set_levels([LevelLimit(scope, name, window, limit_nanousd)])
+
+    async def set_levels(self, limits: Sequence[LevelLimit]) -> None:
+        """set_level for each of `limits`, all in one transaction or none."""
+        for limit in limits:
+            if limit.limit_nanousd is not None:
+                check_amount(limit.limit_nanousd)
+
+        async def work(transaction: Transaction) -> list[int]:
+            return [await self._set_level(transaction, limit) for limit in limits]
+
+        ids = await self._store.transact(work)
+        self._levels |= {(limit.scope, limit.name): level for limit, level in zip(limits, ids, strict=True)}
+
+    async def _set_level(self, transaction: Transaction, limit: LevelLimit) -> int:
+        key = (limit.scope, limit.name)
+        await transaction.execute("UPDATE levels SET active = 0 WHERE scope = ? AND name = ?", key)
+        level = await transaction.execute(
+            """INSERT INTO levels (scope, name, window_kind, limit_nanousd) VALUES (?, ?, ?, ?)
+                ON CONFLICT (scope, name, window_kind)
+                DO UPDATE SET limit_nanousd = excluded.limit_nanousd, active = 1 RETURNING id""",
+            (*key, limit.window, limit.limit_nanousd),
+        )
+        return int(level.records[0][0])
+
+    def has_level(self, scope: Scope, name: str) -> bool:
+        """Whether set_level was ever called for it."""
+        return (scope, name) in self._levels
+
+    def account(self, tenant: str, key_id: str) -> Account:
+        """The levels that requests of this key are charged to. KeyError if one of them was never set."""
+        return Account(
+            tenant,
+            key_id,
+            (self._levels[Scope.KEY, key_id], self._levels[Scope.TENANT, tenant], self._levels[Scope.GLOBAL, ""]),
+        )
+
+    async def level(self, scope: Scope, name: str) -> LevelState | None:
+        """The level's limit and its balance in the window that holds the present; None for an unknown level."""
+        records = await self._store.read(f"{_LEVELS} AND scope = ? AND name = ?", (scope, name))
+        return self._present(records[0]).state if records else None
+
+    async def levels(self) -> list[NamedLevel]:
+        """Every level as level() tells it: the gateway, then tenants, then keys, each by name."""
+        records = await self._store.read(f"{_LEVELS} ORDER BY scope = 'key', scope = 'tenant', name")
+        return [self._present(record) for record in records]
+
+    def _present(self, record: Record) -> NamedLevel:
+        """The level in the window that holds the present: nothing was booked yet in one that nobody has opened."""
+        scope, name, limit_nanousd, kind, reached, *amounts = record
+        window = Window(kind)
+        number = window_number(window, self._clock.wall_ms())
+        booked = amounts if number <= reached else ()
+        state = LevelState(limit_nanousd, window, *booked)
+        return NamedLevel(Scope(scope), name, state, window_end_text(window, max(number, reached)))
+
+    # --- inside a transaction -----------------------------------------------------------------------------------
+
+    async def _current_balances(self, transaction: Transaction, account: Account, now_ms: int) -> list[int]:
+        """Ids of the three balances of the present windows, opening windows that begin now.
+
+        A window number is only ever raised: a clock that is set back goes on in the window that was reached.
+        """
+        if (known := self._reached.balances(account.levels, now_ms)) is not None:
+            return known
+        levels = await transaction.execute(_WINDOWS, account.levels)
+        found = {level: (kind, number, balance) for level, kind, number, balance in levels.records}
+        return [await self._current_balance(transaction, level, found[level], now_ms) for level in account.levels]
+
+    async def _current_balance(self, transaction: Transaction, level: int, current: Record, now_ms: int) -> int:
+        kind, reached, balance = current
+        number = window_number(Window(kind), now_ms)
+        if number <= reached:
+            return int(balance)
+        self._reached.opens(level, number)
+        opened = await transaction.execute(
+            "INSERT INTO balances (level_id, window_number) VALUES (?, ?)", (level, number)
+        )
+        await transaction.execute(
+            "UPDATE levels SET window_number = ?, balance_id = ? WHERE id = ?", (number, opened.last_id, level)
+        )
+        return opened.last_id
+
+    async def _learn_windows(self, account: Account) -> None:
+        """See that the windows which its levels have reached are known, unless the present ones are still to open.
+
+        If they cannot be read now, nothing is learned: the transaction asks for them itself.
+        """
+        if self._reached.balances(account.levels, self._clock.wall_ms()) is not None:
+            return
+        with contextlib.suppress(StoreUnavailable):
+            records = await self._store.read(_WINDOWS, account.levels)
+            self._reached.learn(
+                (level, Reached(Window(kind), number, balance)) for level, kind, number, balance in records
+            )
+
+    async def _book(self, transaction: Transaction, balances: Sequence[int], amount: int) -> None:
+        """Hold `amount` at every level, or refuse it."""
+        booked = await transaction.execute(_BOOK, (amount, *balances))
+        if booked.rowcount != len(balances):
+            await self._refuse(transaction, balances, amount)
+
+    async def _refuse(self, transaction: Transaction, balances: Sequence[int], amount: int) -> NoReturn:
+        """Say which level has no room, the narrowest first, and whether waiting for other requests could help."""
+        levels = await transaction.execute(
+            """SELECT scope, window_kind, balances.window_number, limit_nanousd, spent_nanousd + unresolved_nanousd,
+                    held_nanousd
+                FROM balances JOIN levels ON levels.id = balances.level_id
+                WHERE balances.id IN (?1, ?2, ?3) AND limit_nanousd IS NOT NULL
+                ORDER BY balances.id = ?1 DESC, balances.id = ?2 DESC""",
+            balances,
+        )
+        reserved: BudgetReserved | None = None
+        for scope, kind, number, limit, gone, held in levels.records:
+            if gone + amount > limit:
+                raise _exceeded(Scope(scope), Window(kind), number, limit, gone, amount)
+            if gone + held + amount > limit:
+                reserved = reserved or BudgetReserved(
+                    f"The {scope} budget has room, but requests in flight hold it; try again shortly."
+                )
+        raise reserved or LedgerBroken(f"booked fewer than all of the balances {balances} without a limit in the way")
+
+
+def _exceeded(scope: Scope, kind: Window, number: int, limit: int, gone: int, amount: int) -> BudgetExceeded:
+    end = window_end_text(kind, number)
+    resets = f"It resets at {end}." if end else "It does not reset."
+    if scope is Scope.GLOBAL:
+        return BudgetExceeded(f"The budget of the whole gateway has too little left for this request. {resets}")
+    return BudgetExceeded(
+        f"The {scope} budget of {format_usd(limit)} USD ({kind}) has too little left for this request: "
+        f"{format_usd(gone)} USD are spent or unresolved, and it could cost up to {format_usd(amount)} USD; a smaller "
+        f"output cap lowers that. {resets}"
+    )
+
+
+def check_amount(nanousd: int) -> None:
+    """Refuse what is not an amount: a bool, a float, a negative or an absurd number."""
+    if type(nanousd) is not int or not 0 <= nanousd <= MAX_NANOUSD:
+        raise ValueError(f"not an amount in nano-dollars: {nanousd!r}")
+
+
+def check_hold(nanousd: int) -> None:
+    """Refuse what is not an amount, and a hold beyond any budget."""
+    if type(nanousd) is int and nanousd > MAX_NANOUSD:
+        raise BudgetExceeded("The request could cost more than any budget allows.")
+    check_amount(nanousd)
+
+
+def expect_all(rowcount: int, balances: Sequence[int]) -> None:
+    if rowcount != len(balances):
+        raise LedgerBroken(f"moved money in {rowcount} of the balances {balances}")
