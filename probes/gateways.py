@@ -30,6 +30,7 @@ from gateway.providers import LiveProvider, Provider
 from gateway.server import FrontLimits, FrontServer
 from probes import client
 from probes.client import Answer
+from probes.gauges import Gauges
 from probes.upstream import Call, Upstream, good, wait_until
 from tracekit.sinks import MemorySink
 from tracekit.trace import Tracer
@@ -315,7 +316,15 @@ class Outside(Running):
         return json.loads(answer.body)["result"]
 
     def check(self) -> list[str]:
-        """As of every gateway; what was logged is looked at once, so that the next check finds what is new."""
+        """As of every gateway, and that it has let go of every client that left.
+
+        What was logged is looked at once, so that the next check finds what is new.
+        """
+        with self.gauges() as gauges:
+            try:
+                gauges.wait_alone()
+            except TimeoutError as fault:
+                return [str(fault)]
         fresh, self._looked_at = self.lines[self._looked_at :], len(self.lines)
         noise = [line for line in fresh if '"event": "error"' in line or "Traceback" in line]
         return super().check() + [f"an unexpected error was logged: {line}" for line in noise]
@@ -338,6 +347,10 @@ class Outside(Running):
     def forget_peak(self) -> None:
         """Let the peak start anew from what is resident now."""
         Path(f"/proc/{self.pid}/clear_refs").write_text("5")
+
+    def gauges(self) -> Gauges:
+        """What it says of itself; ask as often as you like."""
+        return Gauges(self.address)
 
     def close(self) -> None:
         if self.is_running:

@@ -1,25 +1,18 @@
-"""What a probe works with: gateways, upstreams, crowds, and the faults that it found. Everything ends with the lab,
+"""What a probe works with: gateways, upstreams, and the faults that it found. Everything ends with the lab,
 but for the target: the next probe that wants the same one goes on with it.
 """
 
-import threading
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
 from gateway.providers import Provider
 from probes.gateways import ONE_TRY, ROOT, Inside, Outside, config, server
 from probes.target import Target, Targets
-from probes.upstream import Reply, Upstream
-
-S = TypeVar("S")
-T = TypeVar("T")
-
-_HANDS = 8
+from probes.upstream import Reply, Upstream, wait_until
 
 PROGRAM = ("-m", "gateway.api")
 
@@ -46,6 +39,15 @@ class Lab:
         """Note a fault unless all is right."""
         if not is_right:
             self.faults.append(fault)
+
+    def must(self, is_true: Callable[[], bool], fault: str, patience_s: float = 2.0) -> bool:
+        """Wait a while for what must happen; whether it did. If it did not, that is the fault."""
+        try:
+            wait_until(is_true, fault, patience_s)
+        except TimeoutError:
+            self.faults.append(fault)
+            return False
+        return True
 
     def upstream(self, *replies: Reply) -> Upstream:
         """An upstream."""
@@ -96,22 +98,6 @@ class Lab:
         gateway = Outside(text, self._program, durability=durability, env=env)
         self._stack.callback(self._end, gateway)
         return gateway
-
-    def at_once(self, act: Callable[[S], T], tasks: Sequence[S]) -> list[T]:
-        """What `act` makes of each task, all at the same moment, each on a thread of its own."""
-        barrier = threading.Barrier(len(tasks))
-
-        def wait_and_act(task: S) -> T:
-            barrier.wait()
-            return act(task)
-
-        with ThreadPoolExecutor(len(tasks)) as crowd:
-            return list(crowd.map(wait_and_act, tasks))
-
-    def side_by_side(self, act: Callable[[S], T], tasks: Sequence[S]) -> list[T]:
-        """What `act` makes of each task, a few at a time."""
-        with ThreadPoolExecutor(_HANDS) as crowd:
-            return list(crowd.map(act, tasks))
 
     def __enter__(self) -> "Lab":
         return self

@@ -6,6 +6,7 @@ from itertools import count
 from typing import Any
 
 from probes.gateways import Inside
+from probes.hands import at_once
 from probes.lab import Lab, Probe
 from probes.upstream import Upstream, good
 
@@ -48,7 +49,7 @@ def drive(lab: Lab) -> str:
     lab.check(gateway.counted_nanousd(key) == upstream.metered_nanousd, "a refused request was charged")
     time.sleep(1)
     calls = len(upstream.calls)
-    crowd = lab.at_once(lambda _: gateway.chat(key).status, range(200))
+    crowd = at_once(lambda _: gateway.chat(key).status, range(200))
     burst = crowd.count(200)
     lab.check(burst == len(upstream.calls) - calls, f"{burst} served, {len(upstream.calls) - calls} upstream calls")
     refill = RATE * (upstream.calls[-1].at_s - upstream.calls[calls].at_s)
@@ -89,7 +90,7 @@ def to_the_unit(lab: Lab) -> str:
 def _admitted(lab: Lab, gateway: Inside, upstream: Upstream, keys: list[str]) -> int:
     """How many of 48 at once, of both keys, half of them streams, are served."""
     calls = len(upstream.calls)
-    answers = lab.at_once(lambda number: gateway.chat(keys[number % 2], stream=number % 4 > 1).status, range(48))
+    answers = at_once(lambda number: gateway.chat(keys[number % 2], stream=number % 4 > 1).status, range(48))
     lab.check(set(answers) <= {200, 429}, f"answered {sorted(set(answers))}")
     lab.check(answers.count(200) == len(upstream.calls) - calls, "served and called differ")
     return answers.count(200)

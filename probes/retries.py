@@ -3,10 +3,10 @@
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable
 
 from probes import client
 from probes.gateways import Inside
+from probes.hands import at_once, side_by_side
 from probes.lab import Lab, Probe
 from probes.upstream import PATIENCE_S, Call, failing, good, wait_until
 
@@ -114,7 +114,7 @@ ODD_WAITS = (
 def odd_waits(lab: Lab) -> str:
     """Retry-After in every odd form, also in milliseconds: never a crash, never waited for past the deadline."""
     cases = [(name, value) for value in ODD_WAITS for name in ("retry_after", "retry_after_ms")]
-    took_s = lab.side_by_side(lambda case: _odd_wait(lab, *case), cases)
+    took_s = side_by_side(lambda case: _odd_wait(lab, *case), cases)
     return f"{len(cases)} values: {max(took_s):.2f} s at most, told 1 to 3600 s, served again within the hour"
 
 
@@ -158,7 +158,7 @@ def storm(lab: Lab) -> str:
             status = gateway.chat(key, text).status
             lab.check(status == 503, f"answered {status}")
 
-    lab.at_once(stormer, range(STORMERS))
+    at_once(stormer, range(STORMERS))
     calls, most = len(upstream.calls), SHARE * STORM + FLOOR
     lab.check(calls <= most, f"{calls} calls for {STORM} requests, at most {most:.0f} are allowed")
     waits = _first_waits(upstream.calls)
@@ -182,7 +182,7 @@ def outage(lab: Lab) -> str:
     dead, backup = lab.upstream(failing(500)), lab.upstream(good())
     gateway = lab.inside(dead, backup, retries="[retry]\nmax_retries = 0\n")
     key = gateway.key()
-    statuses = lab.at_once(lambda _: [gateway.chat(key).status for _ in range(STORM // STORMERS)], range(STORMERS))
+    statuses = at_once(lambda _: [gateway.chat(key).status for _ in range(STORM // STORMERS)], range(STORMERS))
     served, calls = sum(answers.count(200) for answers in statuses), len(dead.calls)
     asked = STORM // STORMERS * STORMERS
     lab.check(served == asked, f"{served} of {asked} were served")
@@ -235,11 +235,11 @@ def abandoned_probe(lab: Lab) -> str:
     gateway.clock.shift_s += 5
     crowd = _Crowd(gateway, key, 12)
     try:
-        _must(lab, lambda: crowd.answered == 11, "more than one caller at once was let through half-open")
+        lab.must(lambda: crowd.answered == 11, "more than one caller at once was let through half-open")
         gateway.clock.shift_s += 5
         with client.send_and_leave(gateway.address, client.chat(), key=key):
-            _must(lab, lambda: len(upstream.calls) == 5, "a probe that is never answered wedges the breaker")
-        _must(lab, lambda: _open_holds(gateway) <= 1, "the hold of a client that left stays")
+            lab.must(lambda: len(upstream.calls) == 5, "a probe that is never answered wedges the breaker")
+        lab.must(lambda: _open_holds(gateway) <= 1, "the hold of a client that left stays")
         upstream.script(good())
         recovered = gateway.chat(key).status
         lab.check(recovered == 200, f"a probe whose client left wedges the breaker: {recovered}")
@@ -274,14 +274,6 @@ class _Crowd:
 
 def _open_holds(gateway: Inside) -> int:
     return sum(hold["state"] == "open" for hold in gateway.holds())
-
-
-def _must(lab: Lab, is_true: Callable[[], bool], fault: str) -> None:
-    """Wait a while for what must happen."""
-    try:
-        wait_until(is_true, fault, patience_s=2)
-    except TimeoutError:
-        lab.check(False, fault)
 
 
 PROBES = (

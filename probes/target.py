@@ -4,11 +4,11 @@ What most attacks have in common is here: the one refusal that each may get, and
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from probes import wire
 from probes.gateways import ONE_TRY, Outside, config
+from probes.hands import side_by_side
 from probes.upstream import Upstream, good
 from probes.wire import Ending, Heard
 
@@ -16,8 +16,6 @@ SMUGGLED = "/smuggled-by-probe"
 """What a hidden request asks for; it must stand in no log."""
 
 HIDDEN = wire.head(f"GET {SMUGGLED} HTTP/1.1", "Host: x")
-
-_HANDS = 8
 
 Check = Callable[[bool, str], None]
 
@@ -47,8 +45,7 @@ class Target:
         def one(raw: bytes) -> Heard:
             return wire.say(self.address, raw, ending=ending, patience_s=patience_s)
 
-        with ThreadPoolExecutor(_HANDS) as hands:
-            return dict(zip(attacks, hands.map(one, attacks.values()), strict=True))
+        return dict(zip(attacks, side_by_side(one, attacks.values()), strict=True))
 
     def refused(self, attacks: Mapping[str, bytes], *statuses: int, ending: Ending = Ending.WAITS) -> str:
         """Each attack gets one answer, of one of these statuses and in our form, and its connection is closed.

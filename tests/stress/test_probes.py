@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import Any
 from unittest import mock
 
-from probes import attempts, crashes, money, overload, retries, sizes, slow, streams, wire
+from probes import attempts, crashes, crowds, drains, money, retries, sizes, slow, streams, wire
 from probes.catalog import PROBES
 from probes.lab import Lab, Verdict, run
 from probes.target import Targets
@@ -36,9 +36,9 @@ class ProbesTest(unittest.TestCase):
             (sizes, "FLOOD_BYTES", 1 << 20),
             (slow, "CONNECTIONS", 40),
             (slow, "GRACE_S", 0.4),
-            (overload, "GRACE_S", 0.5),
-            (overload, "ANSWER_S", 0.7),
-            (overload, "SIGNALS", (signal.SIGTERM,)),
+            (crowds, "GRACE_S", 0.5),
+            (crowds, "ANSWER_S", 0.7),
+            (drains, "SIGNALS", (signal.SIGTERM,)),
             (streams, "STREAM_FLOODS", {name: streams.STREAM_FLOODS[name] for name in FLOODS}),
         ):
             patch = mock.patch.object(owner, name, value)
