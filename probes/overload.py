@@ -106,10 +106,10 @@ def abandoned_queue(lab: Lab) -> str:
     globex, [stranger, *leavers] = target.gateway.key(tenant="globex"), strangers(target, 1 + QUEUE)
     with Crowd(target) as crowd, target.gateway.gauges() as gauges:
         crowd.fill(target.key, globex)
-        leaving = [client.send_and_leave(target.address, client.chat(stream=True), key=key) for key in leavers]
-        await_queue(lab, gauges, QUEUE)
-        for sock in leaving:
-            sock.close()
+        with ExitStack() as leaving:
+            for key in leavers:
+                leaving.enter_context(client.send_and_leave(target.address, client.chat(stream=True), key=key))
+            await_queue(lab, gauges, QUEUE)
         began_s = time.monotonic()
         at_most_s = QUEUE_WAIT_S + crowds.GRACE_S
         lab.must(lambda: gauges.read("gateway_queued") == 0, "who has left keeps its place in the queue", at_most_s)

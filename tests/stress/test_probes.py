@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import Any
 from unittest import mock
 
-from probes import attempts, crashes, crowds, drains, money, retries, sizes, slow, streams, wire
+from probes import attempts, crashes, crowds, drains, lab, retries, sizes, slow, streams, wire
 from probes.catalog import PROBES
 from probes.lab import Lab, Verdict, run
 from probes.target import Targets
@@ -26,8 +26,9 @@ class ProbesTest(unittest.TestCase):
     def setUp(self) -> None:
         """A fault is found in fewer rounds than are run to trust that there is none."""
         for owner, name, value in (
-            (money, "ROUNDS", 30),
-            (attempts, "PATIENCE_S", 2.5),
+            (attempts, "PATIENCE_S", 1.0),
+            (attempts, "LEFT_S", 0.5),
+            (lab, "MUST_S", 0.5),
             (retries, "STORM", 48),
             (retries, "ODD_WAITS", ("99999999",)),
             (crashes, "SETTLE_DELAYS_S", ()),
@@ -50,14 +51,14 @@ class ProbesTest(unittest.TestCase):
         with ExitStack() as stack:
             for patch in patches:
                 stack.enter_context(patch)
-            return run(BY_NAME[name], Lab(seconds=1.5))
+            return run(BY_NAME[name], Lab(seconds=1.5, one_fault=True))
 
     def verdicts(self, mistakes: str) -> list[Verdict]:
         """What the probes that are meant for them say of a process with these mistakes, one after the other."""
         served_by = program(*mistakes.split(","))
         with Targets() as targets:
             return [
-                run(probe, Lab(seconds=1.5, program=served_by, targets=targets))
+                run(probe, Lab(seconds=1.5, program=served_by, targets=targets, one_fault=True))
                 for probe in PROBES
                 if faults.PROGRAMS.get(probe.name) == mistakes
             ]
@@ -93,4 +94,4 @@ class ProbesTest(unittest.TestCase):
         """No jitter, no gate, a probe that wedges, a release that counts, money that is forgotten, words in a log."""
         for number, (name, patch) in enumerate(faults.OTHERS):
             with self.subTest(name, number=number):
-                self.assertTrue(self.verdict(name, [patch]).found)
+                self.assert_found(self.verdict(name, [patch]))
