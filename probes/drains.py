@@ -31,6 +31,9 @@ from probes.wire import CHUNKED, CLOSE, Wire, get, post, sized
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 HEARD_S = 3.0
+CUT_S = 2.0
+"""What is cut has so long to tell its client, and what says nothing so long to go."""
+
 _READY = "/readyz"
 
 
@@ -132,7 +135,7 @@ def drained_oddities(lab: Lab) -> str:
         for name, wire in wires.items():
             wire.send(odd[name])
         began_s = time.monotonic()
-        with _draining(lab, target, ANNOUNCE_S + DRAIN_S + 2 * crowds.GRACE_S, told="half requests"):
+        with _draining(lab, target, ANNOUNCE_S + DRAIN_S + CUT_S + crowds.GRACE_S, told="half requests"):
             cut = answer_to(endless)
             cut_s = time.monotonic() - began_s
             lab.check(not cut.looks_finished, "a stream that was cut looks finished")
@@ -140,7 +143,7 @@ def drained_oddities(lab: Lab) -> str:
             early = cut_s < ANNOUNCE_S + DRAIN_S - EVERY_S
             lab.check(not early, f"a stream was cut {cut_s:.1f} s after SIGTERM, before the grace was over")
             for name, wire in wires.items():
-                said = wire.hear()
+                said = wire.hear(CUT_S + crowds.GRACE_S)
                 lab.check(said.closed, f"{name}: the connection is left open")
                 lab.check(set(said.statuses) <= {100, 400, 408, 503}, f"{name}: answered {list(said.statuses)}")
     _restart(target)

@@ -270,6 +270,7 @@ class Outside(Running):
         """Start it, or start it again; it is ready then. TimeoutError if that takes too long."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("OPENAI_", "GATEWAY_"))}
         env = kept | {"PYTHONPATH": f"{SRC}{os.pathsep}{SRC.parent}", "PROBED_KEY": PROVIDER_KEY}
+        self._may_end = False
         self._child = subprocess.Popen(
             [sys.executable, *self._program, "--port", "0", "--trace-file", "trace.jsonl"],
             cwd=self.folder,
@@ -291,6 +292,11 @@ class Outside(Running):
     def is_running(self) -> bool:
         return self._child.poll() is None
 
+    @property
+    def may_end(self) -> bool:
+        """Whether it does not run, or was sent a signal since its start that may end it."""
+        return self._may_end or not self.is_running
+
     def kill(self) -> None:
         """kill -9."""
         self.signal(signal.SIGKILL)
@@ -298,6 +304,7 @@ class Outside(Running):
 
     def signal(self, number: int) -> None:
         """Send it a signal."""
+        self._may_end = self._may_end or number != signal.SIGHUP
         self._child.send_signal(number)
 
     def wait(self, patience_s: float) -> int | None:

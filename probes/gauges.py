@@ -5,6 +5,9 @@ import http.client
 from probes.client import PATIENCE_S
 from probes.upstream import wait_until
 
+LEFT_S = 10.0
+"""A client that has left is let go of at once, but the machine may be busy."""
+
 
 class Gauges:
     """Reads /metrics as often as it is asked, on one connection of its own. Use as a context manager."""
@@ -20,7 +23,9 @@ class Gauges:
 
     def wait_alone(self) -> None:
         """Wait until no connection is open but this one; TimeoutError if one stays."""
-        wait_until(lambda: self.read("gateway_connections") == 1, "a connection stays open after its client has left")
+        wait_until(
+            lambda: self.read("gateway_connections") == 1, "a connection stays open after its client has left", LEFT_S
+        )
 
     def __enter__(self) -> "Gauges":
         return self

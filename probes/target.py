@@ -103,9 +103,9 @@ class Targets:
         self._kept: tuple[Any, Outside, list[Upstream]] | None = None
 
     def lease(self, program: Sequence[str], upstreams: int, entries: Mapping[str, str], check: Check) -> Target:
-        """The kept gateway if it is what is wanted and alive, else a new one."""
+        """The kept gateway if it is what is wanted and goes on serving, else a new one."""
         wanted = (tuple(program), upstreams, dict(entries))
-        if self._kept is None or self._kept[0] != wanted or not self._kept[1].is_running:
+        if self._kept is None or self._kept[0] != wanted or self._kept[1].may_end:
             self.close()
             made = [Upstream(good()) for _ in range(upstreams)]
             given = dict(entries)

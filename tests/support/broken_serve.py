@@ -228,12 +228,11 @@ def serve() -> int:
 
 if __name__ == "__main__":
     mistakes = sys.argv[1].split(",")
+    patches = [patch for mistake in mistakes for patch in MISTAKES.get(mistake, ())]
     for mistake in mistakes:
-        for owner, name, broken in MISTAKES.get(mistake, ()):
-            setattr(owner, name, broken)
         _limits |= LIMITS.get(mistake, {})
-    if _limits:
-        cli.load_config = _with_limits
+    for owner, name, broken in [*patches, (cli, "load_config", _with_limits)]:
+        setattr(owner, name, broken)
     fronts = [FRONTS[mistake] for mistake in mistakes if mistake in FRONTS]
     around = [AROUND[mistake] for mistake in mistakes if mistake in AROUND]
     sys.exit(around[0]() if around else stand_before(fronts[0], serve) if fronts else serve())
