@@ -109,7 +109,6 @@ def search(make: type[Breaker]) -> None:
             deadline=None,
             derandomize=True,
             phases=[Phase.generate],
-            report_multiple_bugs=False,
         ),
     )
 

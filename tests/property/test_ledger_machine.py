@@ -443,7 +443,7 @@ _settings = settings(
     derandomize=True,
     suppress_health_check=list(HealthCheck),
 )
-_until_caught = settings(_settings, max_examples=400, phases=[Phase.generate], report_multiple_bugs=False)
+_until_caught = settings(_settings, max_examples=400, phases=[Phase.generate])
 """The rarest twin needs some fifty examples, rarely more than a hundred; the first failure ends the search."""
 
 
