@@ -41,14 +41,14 @@ class Experiment(Protocol):
 
 
 class LongRun(Protocol):
-    """The part of a run by itself that judges and shows what it left; all of it is pure."""
+    """The part of a run by itself that judges and shows what it left."""
 
     TITLE: str
     PICTURE: str | None
     """Where the README finds its picture."""
 
     def gates(self, figures: Artifact) -> list[Gate]:
-        """Its bounds, with what was measured."""
+        """Its bounds, as PREREGISTRATION.md has them now, with what was measured."""
         ...
 
     def summary(self, figures: Artifact) -> Iterator[str]:

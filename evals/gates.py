@@ -1,7 +1,7 @@
 """Bounds, and whether what was measured keeps them.
 
-The bounds stand in PREREGISTRATION.md and nowhere else; here they are read from its tables. Pure: text and numbers in,
-gates out. A number that is missing is "not measured", never passed.
+The bounds stand in PREREGISTRATION.md and nowhere else; here they are read from its tables. A number that is missing is
+"not measured", never passed. Pure but for preregistered(), which reads that file: text and numbers in, gates out.
 """
 
 from collections.abc import Iterator, Mapping
@@ -101,6 +101,11 @@ def gates_of(document: str, first_column: str, measured: Measured) -> list[Gate]
         Gate(name, (Check(relation, float(bound), unit, measured.get(name)),))
         for name, relation, bound, unit, _ in _rows(document, first_column)
     ]
+
+
+def preregistered(first_column: str, measured: Measured) -> list[Gate]:
+    """The same, of PREREGISTRATION.md as it stands."""
+    return gates_of(PREREGISTRATION.read_text(encoding="utf-8"), first_column, measured)
 
 
 def _scenarios(document: str, measured: Measured) -> Iterator[Gate]:

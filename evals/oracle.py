@@ -1,4 +1,4 @@
-"""Holds the upstream's own bill against the books, call by call. Pure, but for the reading of rows.
+"""Holds the upstream's own bill against the books, call by call. Pure: calls and rows in, an audit out.
 
 A request's holds, in the order in which they were made, stand for its calls, in the order in which they arrived: calls
 that are proven unbilled share the hold of the next one, every other call has its own (so there are never more calls
@@ -15,47 +15,12 @@ than holds; there may be a hold whose call never left or never arrived). Then, t
 What an estimate is above its bill is not an error; it is summed up, so that spent + unresolved = bill + that margin.
 """
 
-import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from evals.metered import Metered
-
-
-@dataclass(frozen=True, slots=True)
-class Hold:
-    """A hold as the ledger has it; nano-dollars. `state` is open, settled, void or unresolved."""
-
-    state: str
-    amount: int
-    cost: int
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A request's row with its holds, in order. `number` is None if the row does not say whose it is (a process that
-    was killed).
-    """
-
-    holds: tuple[Hold, ...]
-    number: int | None
-    tenant: str
-    exit: str
-    status: int
-    code: str | None
-    stream: int
-    estimated: int
-    attempts: int
-    started_ms: int
-    completion_tokens: int
-
-    @property
-    def unseen(self) -> bool:
-        """Whether the books may be about a stream of which nothing was seen: a row sums up all its calls."""
-        return bool(self.stream) and (not self.completion_tokens or len(self.holds) > 1)
+from evals.rows import Hold, Row
 
 
 @dataclass(slots=True)
@@ -102,25 +67,6 @@ class Audit:
         """Keep a fault for people."""
         if len(self.faults) < MOST_FAULTS:
             self.faults.append(fault)
-
-
-def read_rows(ledger: Path) -> list[Row]:
-    """Every row of a ledger whose process has ended, oldest first."""
-    holds: dict[str, list[Hold]] = defaultdict(list)
-    with closing(sqlite3.connect(f"file:{ledger}?mode=ro", uri=True)) as books:
-        for request, *rest in books.execute(
-            "SELECT request_id, state, amount_nanousd, cost_nanousd FROM holds ORDER BY id"
-        ):
-            holds[request].append(Hold(*rest))
-        rows = books.execute(
-            "SELECT request_id, tags, tenant, exit, status, code, stream, estimated, attempts, started_ms,"
-            " completion_tokens FROM requests ORDER BY id"
-        )
-        return [Row(tuple(holds.get(request, ())), _number(tags), *rest) for request, tags, *rest in rows]
-
-
-def _number(tags: str) -> int | None:
-    return int(tags[1:]) if tags.startswith("n") else None
 
 
 def audit(calls: Sequence[Metered], rows: Iterable[Row]) -> Audit:

@@ -8,12 +8,10 @@ capacity is asked for. The bounds stand in PREREGISTRATION.md. Writes overload.j
 1 if a gate failed, unless it is one of time.
 """
 
-import argparse
 import gc
 import http.client
 import json
 import os
-import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -23,14 +21,16 @@ from pathlib import Path
 from typing import Any
 
 from bench.__main__ import free_port, machine
+from evals.long_run import conclude, new_parser, publish
 from evals.loop import Loop
 from evals.metered import CACHED_USD, INPUT_USD, OUTPUT_USD, Manner, Metered
 from evals.openloop import Ask, Client, End, Reply, keep, open_files
-from evals.oracle import audit, read_rows
-from evals.overload_report import IN_FLIGHT, LATENCY_S, Tally, gates, moments, phases, told
-from evals.process import END_S, Child, ask_gateway, gateway_child
-from evals.report import RESULTS, failed_firmly, long_lines, write
-from evals.soak import look
+from evals.oracle import audit
+from evals.overload_plan import IN_FLIGHT, LATENCY_S, moments, phases
+from evals.overload_report import gates
+from evals.overload_tally import Tally, told
+from evals.process import END_S, Child, ask_gateway, gateway_child, look
+from evals.rows import read_rows
 from evals.soak_load import chat, numbered
 from evals.soak_plan import read
 
@@ -165,34 +165,17 @@ def _read_meter(port: int) -> dict[str, Any]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run, write the artifact, print the gates; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m evals.overload", description=(__doc__ or "").split("\n")[0])
+    parser = new_parser("overload", __doc__, seed_of="the timetable")
     parser.add_argument("--seconds", type=float, default=60, help="of the overload")
     parser.add_argument("--times", type=float, default=5, help="how many times the capacity is asked for")
-    parser.add_argument("--seed", type=int, default=7, help="of the timetable")
-    parser.add_argument("--durability", choices=("full", "normal"), default="normal")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="where the artifact goes")
-    parser.add_argument(
-        "--require",
-        action="store_true",
-        help="exit 1 if a gate fails, but for those that a busy machine alone can change",
-    )
     arguments = parser.parse_args(argv)
     open_files()
     folder = Path(tempfile.mkdtemp(prefix="overload-"))
     figures = run(arguments.seconds, arguments.times, arguments.seed, arguments.durability, folder)
-    arguments.results.mkdir(parents=True, exist_ok=True)
-    write(arguments.results / "overload.json", figures)
-    print(
-        "\n".join(
-            [*long_lines("overload", figures), f"not honest: {figures['dishonest']}", *figures["books"]["faults"]]
-        )
+    publish(
+        "overload", figures, arguments.results, [f"not honest: {figures['dishonest']}", *figures["books"]["faults"]]
     )
-    failed = failed_firmly(gates(figures))
-    if failed:
-        print(f"failed: {', '.join(failed)}; logs and books: {folder}", file=sys.stderr)
-    else:
-        shutil.rmtree(folder)
-    return 1 if failed and arguments.require else 0
+    return conclude(gates(figures), folder, require=arguments.require)
 
 
 if __name__ == "__main__":

@@ -1,124 +1,19 @@
-"""What an overload came to, held against the bounds that were written down before, and shown. Reads nothing but those.
+"""What an overload came to, held against the bounds that were written down before, and shown.
 
-A request is counted in the second in which it was due, its answer in the second in which it came; seconds are those of
-the run, so a phase is a slice of them.
+Reads PREREGISTRATION.md, once for each judgement; all else is pure.
 """
 
-import random
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from evals.gates import PREREGISTRATION, Gate, gates_of
-from evals.soak_report import latency
+from evals.gates import Gate, preregistered
+from evals.overload_plan import CAPACITY_PER_S
 
 TITLE, TABLE = "An overload", "overload gate"
 PICTURE: str | None = None
-IN_FLIGHT, LATENCY_S = 32, 0.1
-CAPACITY_PER_S = IN_FLIGHT / LATENCY_S
-CALM_SHARE, CALM_S = 0.5, 15
 
 Figures = Mapping[str, Any]
 """What lies in overload.json."""
-
-
-@dataclass(frozen=True, slots=True)
-class Phase:
-    """From one second of the run to another, and the requests per second in it."""
-
-    name: str
-    start_s: float
-    end_s: float
-    rate_per_s: float
-
-    def holds(self, at_s: float) -> bool:
-        """Whether this moment is in it."""
-        return self.start_s <= at_s < self.end_s
-
-
-def phases(seconds: float, times: float) -> tuple[Phase, Phase, Phase]:
-    """Before, during and after `seconds` of `times` the capacity."""
-    calm = CALM_SHARE * CAPACITY_PER_S
-    over_s, after_s = CALM_S, CALM_S + seconds
-    return (
-        Phase("before", 0, over_s, calm),
-        Phase("overload", over_s, after_s, times * CAPACITY_PER_S),
-        Phase("after", after_s, after_s + CALM_S, calm),
-    )
-
-
-def moments(plan: Sequence[Phase], seed: int) -> Iterator[float]:
-    """When requests are due, in seconds from the start."""
-    chance = random.Random(f"overload {seed}")
-    for phase in plan:
-        at_s = phase.start_s + chance.expovariate(phase.rate_per_s)
-        while at_s < phase.end_s:
-            yield at_s
-            at_s += chance.expovariate(phase.rate_per_s)
-
-
-@dataclass(slots=True)
-class Tally:
-    """What became of the requests, by phase in which they were due. Seconds of the run.
-
-    served, refused  how long each took; `given` counts whole right answers by the phase in which they came
-    errors           in the second after the overload: what was not served; `first` and `second` are how long those took
-                     that were due in the first second after it and in the one after that
-    """
-
-    plan: Sequence[Phase]
-    served: dict[str, list[float]] = field(default_factory=dict)
-    refused: dict[str, list[float]] = field(default_factory=dict)
-    given: Counter[str] = field(default_factory=Counter)
-    dishonest: Counter[str] = field(default_factory=Counter)
-    late_s: list[float] = field(default_factory=list)
-    first: list[float] = field(default_factory=list)
-    second: list[float] = field(default_factory=list)
-    first_errors: int = 0
-
-    def add(self, due_s: float, took_s: float, outcome: str) -> None:
-        """One more; `outcome` is "served", "refused", or what it was instead."""
-        name = _phase(self.plan, due_s)
-        if outcome == "served":
-            self.served.setdefault(name, []).append(took_s)
-            self.given[_phase(self.plan, due_s + took_s)] += 1
-        elif outcome == "refused":
-            self.refused.setdefault(name, []).append(took_s)
-        else:
-            self.dishonest[outcome] += 1
-        since_s = due_s - self.plan[-1].start_s
-        if 0 <= since_s < 1:
-            self.first.append(took_s)
-            self.first_errors += outcome != "served"
-        elif 1 <= since_s < 2:
-            self.second.append(took_s)
-
-
-def _phase(plan: Sequence[Phase], at_s: float) -> str:
-    return next((phase.name for phase in plan if phase.holds(at_s)), "later")
-
-
-def told(tally: Tally) -> dict[str, Any]:
-    """The tally for the artifact."""
-    return {
-        "phases": [
-            {
-                "name": phase.name,
-                "seconds": phase.end_s - phase.start_s,
-                "offered_per_s": phase.rate_per_s,
-                "given_per_s": round(tally.given[phase.name] / (phase.end_s - phase.start_s), 1),
-                "served_ms": latency(tally.served.get(phase.name, [])),
-                "refused_ms": latency(tally.refused.get(phase.name, [])),
-            }
-            for phase in tally.plan
-        ],
-        "dishonest": dict(tally.dishonest),
-        "client_late_ms": latency(tally.late_s),
-        "first_second_ms": latency(tally.first),
-        "first_second_errors": tally.first_errors,
-        "second_second_ms": latency(tally.second),
-    }
 
 
 def measured(figures: Figures) -> dict[str, float | None]:
@@ -146,7 +41,7 @@ def measured(figures: Figures) -> dict[str, float | None]:
 
 def gates(figures: Figures) -> list[Gate]:
     """Every bound of an overload with what was measured."""
-    return gates_of(PREREGISTRATION.read_text(encoding="utf-8"), TABLE, measured(figures))
+    return preregistered(TABLE, measured(figures))
 
 
 def summary(figures: Figures) -> Iterator[str]:

@@ -105,6 +105,19 @@ def ask_gateway(data: Path, *command: str) -> Any:
     return json.loads(done.stdout)
 
 
+def look(pid: int, data: Path) -> dict[str, int]:
+    """What the system knows of a process and the files of its ledger."""
+    process, ledger = Path(f"/proc/{pid}"), data / "ledger.db"
+    log = data / "ledger.db-wal"
+    return {
+        "rss": int((process / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE"),
+        "threads": sum(1 for _ in (process / "task").iterdir()),
+        "fds": sum(1 for _ in (process / "fd").iterdir()),
+        "wal": log.stat().st_size if log.exists() else 0,
+        "ledger": ledger.stat().st_size,
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class Server:
     """A running gateway before bench's mock. `folder` holds its configuration and its data directory."""

@@ -1,12 +1,15 @@
-"""What a soak came to, held against the bounds that were written down before, and shown. Reads only those."""
+"""What a soak came to, held against the bounds that were written down before, and shown.
+
+Reads PREREGISTRATION.md, once for each judgement; all else is pure.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from evals.gates import PREREGISTRATION, Gate, gates_of
+from evals.gates import Gate, preregistered
 from evals.soak_plan import BURST, LIMITED_PER_S, Kind, Trouble, Verdict
-from evals.stats import percentile
+from evals.stats import latency, percentile
 
 TITLE, TABLE = "A soak", "soak gate"
 PICTURE: str | None = "evals/results/soak.png"
@@ -23,16 +26,6 @@ Figures = Mapping[str, Any]
 def is_quiet(first: Figures, now: Figures) -> bool:
     """Whether a process without clients holds no more than it held at first."""
     return bool(now["threads"] - first["threads"] <= MORE_THREADS and now["fds"] - first["fds"] <= MORE_FDS)
-
-
-def latency(took_s: Sequence[float]) -> dict[str, float] | None:
-    """Percentiles in milliseconds; None of nothing."""
-    if not took_s:
-        return None
-    told: dict[str, float] = {"n": len(took_s)}
-    for name, share in (("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999), ("max", 1.0)):
-        told[name] = round(percentile(took_s, share) * 1000, 2)
-    return told
 
 
 def latencies(took_s: Mapping[Kind, Sequence[float]]) -> dict[str, dict[str, float]]:
@@ -109,7 +102,7 @@ def measured(figures: Figures) -> dict[str, float | None]:
 
 def gates(figures: Figures) -> list[Gate]:
     """Every bound of a soak with what was measured; what a short run cannot tell is not measured."""
-    return gates_of(PREREGISTRATION.read_text(encoding="utf-8"), TABLE, measured(figures))
+    return preregistered(TABLE, measured(figures))
 
 
 def summary(figures: Figures) -> Iterator[str]:

@@ -12,6 +12,16 @@ def percentile(values: Sequence[float], share: float) -> float:
     return sorted(values)[max(math.ceil(share * len(values)) - 1, 0)]
 
 
+def latency(took_s: Sequence[float]) -> dict[str, float] | None:
+    """How many there are, and percentiles in milliseconds; None of nothing."""
+    if not took_s:
+        return None
+    told: dict[str, float] = {"n": len(took_s)}
+    for name, share in (("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999), ("max", 1.0)):
+        told[name] = round(percentile(took_s, share) * 1000, 2)
+    return told
+
+
 def most_failures(failures: int, trials: int, confidence: float = 0.95) -> float:
     """The one-sided Clopper-Pearson bound: the largest failure rate under which so few failures are not too rare.
 

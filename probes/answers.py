@@ -55,7 +55,7 @@ def redirects(lab: Lab) -> str:
     base = canary.url.removesuffix("/v1")
     places = (
         canary.url,
-        f"{base}{client.CHAT}",
+        f"{base}{client.CHAT_PATH}",
         base.removeprefix("http:"),
         "/v1/elsewhere",
         "elsewhere",

@@ -17,6 +17,9 @@ from probes.upstream import (
     word,
 )
 
+LEFT_S = 2.0
+"""An upstream whose client has left is left within so long."""
+
 _DEAR = """
 [[deployments]]
 name = "dear"
@@ -124,7 +127,7 @@ def client_leaves(lab: Lab) -> str:
         lab.check(written.wait(PATIENCE_S), f"{kind}: the upstream was not called")
         started_s = time.monotonic()
         sock.close()
-        lab.check(left.wait(2.0), f"{kind}: the upstream was not left within 2 s")
+        lab.check(left.wait(LEFT_S), f"{kind}: the upstream was not left within {LEFT_S:g} s")
         took_s = time.monotonic() - started_s
         gateway.wait_quiet()
         wait_until(lambda key=key: bool(gateway.rows(key)), "there is no row")  # type: ignore[misc]

@@ -48,7 +48,7 @@ _BODIES: dict[str, bytes] = {
     "white": b" \r\n",
     "not UTF-8": b'{"model":"m",\xff' + _PING + b"}",
     "UTF-16": json.dumps(client.chat()).encode("utf-16"),
-    "BOM": b"\xef\xbb\xbf" + json.dumps(client.chat()).encode(),
+    "BOM": b"\xef\xbb\xbf" + client.CHAT_BODY,
     "array": b"[]",
     "null": b"null",
     "number": b"1",

@@ -8,6 +8,7 @@ from probes import (
     caches,
     crashes,
     credentials,
+    drains,
     estimates,
     framing,
     heads,
@@ -47,4 +48,5 @@ PROBES: tuple[Probe, ...] = (
     *injection.PROBES,
     *slow.PROBES,
     *overload.PROBES,
+    *drains.PROBES,
 )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 PATIENCE_S = 30.0
-CHAT = "/v1/chat/completions"
+CHAT_PATH = "/v1/chat/completions"
 CAP = 16
 """Output tokens that the smallest chat request asks for."""
 
@@ -81,6 +81,10 @@ def chat(text: str = "ping", **fields: Any) -> dict[str, Any]:
     return {"model": "m", "messages": [{"role": "user", "content": text}], "max_tokens": CAP} | fields
 
 
+CHAT_BODY = json.dumps(chat()).encode()
+"""That of the smallest chat request."""
+
+
 def request(
     address: tuple[str, int],
     body: object = None,
@@ -88,7 +92,7 @@ def request(
     key: str | None,
     headers: Mapping[str, str] | None = None,
     method: str = "POST",
-    path: str = CHAT,
+    path: str = CHAT_PATH,
 ) -> Answer:
     """One request on a connection of its own; `body` is JSON, or bytes as they are."""
     connection, response = _send(address, body, key, headers, method, path)
@@ -100,13 +104,13 @@ def request(
 
 def stream(address: tuple[str, int], body: object, *, key: str) -> Stream:
     """A request whose answer is read piece by piece, once its head is there."""
-    return Stream(*_send(address, body, key, None, "POST", CHAT))
+    return Stream(*_send(address, body, key, None, "POST", CHAT_PATH))
 
 
 def send_and_leave(address: tuple[str, int], body: object, *, key: str) -> socket.socket:
     """A request nobody waits for: close the socket to leave."""
     raw = json.dumps(body).encode()
-    head = f"POST {CHAT} HTTP/1.1\r\nHost: gw\r\nAuthorization: Bearer {key}\r\nContent-Length: {len(raw)}\r\n\r\n"
+    head = f"POST {CHAT_PATH} HTTP/1.1\r\nHost: gw\r\nAuthorization: Bearer {key}\r\nContent-Length: {len(raw)}\r\n\r\n"
     sock = socket.create_connection(address, PATIENCE_S)
     sock.sendall(head.encode("latin-1") + raw)
     return sock
@@ -119,7 +123,7 @@ class Poised:
         raw = json.dumps(body).encode()
         self._last = raw[-1:]
         self._connection = http.client.HTTPConnection(*address, timeout=PATIENCE_S)
-        self._connection.putrequest("POST", CHAT)
+        self._connection.putrequest("POST", CHAT_PATH)
         self._connection.putheader("Authorization", f"Bearer {key}")
         self._connection.putheader("Content-Length", str(len(raw)))
         self._connection.endheaders(raw[:-1])

@@ -6,7 +6,8 @@ import time
 from contextlib import closing
 
 from probes import client
-from probes.framing import CHAT, target_of_bytes
+from probes.client import CHAT_BODY
+from probes.framing import target_of_bytes
 from probes.lab import Lab, Probe
 from probes.target import Target
 from probes.wire import CHUNKED, CLOSE, Heard, chunks, head, post, sized
@@ -74,7 +75,7 @@ def hostile_credentials(lab: Lab) -> str:
 
 
 def _chat(*lines: str) -> bytes:
-    return post(None, sized(CHAT), CLOSE, *lines, body=CHAT)
+    return post(None, sized(CHAT_BODY), CLOSE, *lines, body=CHAT_BODY)
 
 
 def _dead_keys(target: Target) -> dict[str, str]:
@@ -104,14 +105,14 @@ def keys_elsewhere(lab: Lab) -> str:
     """A good key in the URL, a cookie, the body, a trailer or another header is none, and nor are two that differ."""
     target = target_of_bytes(lab)
     key, other = target.key, target.gateway.key()
-    length = sized(CHAT)
+    length = sized(CHAT_BODY)
     queries = ("key", "api_key", "api-key", "access_token", "token", "authorization", "Authorization", "x-api-key")
     places = {
-        **{f"?{name}=": _on_path(f"{client.CHAT}?{name}={key}") for name in queries},
-        "?Bearer": _on_path(f"{client.CHAT}?Authorization=Bearer%20{key}"),
-        "a path": _on_path(f"/{key}{client.CHAT}"),
-        "a path behind": _on_path(f"{client.CHAT}/{key}"),
-        "matrix parameters": _on_path(f"{client.CHAT};key={key}"),
+        **{f"?{name}=": _on_path(f"{client.CHAT_PATH}?{name}={key}") for name in queries},
+        "?Bearer": _on_path(f"{client.CHAT_PATH}?Authorization=Bearer%20{key}"),
+        "a path": _on_path(f"/{key}{client.CHAT_PATH}"),
+        "a path behind": _on_path(f"{client.CHAT_PATH}/{key}"),
+        "matrix parameters": _on_path(f"{client.CHAT_PATH};key={key}"),
         "a cookie": _chat(f"Cookie: key={key}; Authorization=Bearer {key}; api-key={key}"),
         "Proxy-Authorization": _chat(f"Proxy-Authorization: Bearer {key}"),
         "X-Authorization": _chat(f"X-Authorization: Bearer {key}"),
@@ -120,7 +121,7 @@ def keys_elsewhere(lab: Lab) -> str:
         "x-goog-api-key": _chat(f"x-goog-api-key: {key}"),
         "x-gateway-key": _chat(f"x-gateway-key: {key}", f"x-gateway-api-key: {key}"),
         "Referer": _chat(f"Referer: http://gw/?api_key={key}"),
-        "the body": _body(b'{"api_key": "%b", ' % key.encode() + CHAT[1:]),
+        "the body": _body(b'{"api_key": "%b", ' % key.encode() + CHAT_BODY[1:]),
         "a trailer": post(None, CHUNKED, CLOSE, "Trailer: Authorization", body=_with_trailer(key)),
         "a user in Host": head(f"GET {MODELS} HTTP/1.1", f"Host: {key}@gw", CLOSE),
         "two that differ": _chat(f"Authorization: Bearer {key}", f"x-api-key: {other}"),
@@ -131,14 +132,14 @@ def keys_elsewhere(lab: Lab) -> str:
         "in a list": _chat(f"x-api-key: {key}, {key}"),
     }
     seen = target.refused(places, 401, 400, 404)
-    same = post(key, length, CLOSE, f"x-api-key: {key}", f"api-key: {key}", body=CHAT)
+    same = post(key, length, CLOSE, f"x-api-key: {key}", f"api-key: {key}", body=CHAT_BODY)
     target.served({"the same thrice": same})
     target.untouched(calls=1)
     return f"{len(places)} keys where none belongs: {seen}"
 
 
 def _on_path(path: str) -> bytes:
-    return post(None, sized(CHAT), CLOSE, body=CHAT, first=f"POST {path} HTTP/1.1")
+    return post(None, sized(CHAT_BODY), CLOSE, body=CHAT_BODY, first=f"POST {path} HTTP/1.1")
 
 
 def _body(raw: bytes) -> bytes:
@@ -146,7 +147,7 @@ def _body(raw: bytes) -> bytes:
 
 
 def _with_trailer(key: str) -> bytes:
-    return chunks(CHAT)[:-2] + f"Authorization: Bearer {key}\r\nx-api-key: {key}\r\n\r\n".encode()
+    return chunks(CHAT_BODY)[:-2] + f"Authorization: Bearer {key}\r\nx-api-key: {key}\r\n\r\n".encode()
 
 
 def revoked_at_once(lab: Lab) -> str:

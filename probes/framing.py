@@ -3,6 +3,7 @@
 import json
 
 from probes import client
+from probes.client import CHAT_BODY
 from probes.lab import Lab, Probe
 from probes.target import HIDDEN, SMUGGLED, Target
 from probes.wire import CHUNKED, CLOSE, bearer, chunks, get, head, post, sized
@@ -10,7 +11,6 @@ from probes.wire import CHUNKED, CLOSE, bearer, chunks, get, head, post, sized
 LIMITS = {"max_body_bytes": 65_536, "header_timeout_s": 2, "body_timeout_s": 2, "idle_timeout_s": 8}
 """Of the target of everything that is about bytes: small enough to be tried."""
 
-CHAT = json.dumps(client.chat()).encode()
 _IN_CHUNKS = b"%x\r\n%b\r\n0\r\n\r\n" % (len(HIDDEN), HIDDEN)
 _ENDS_AT_ONCE = b"0\r\n\r\n" + HIDDEN
 
@@ -42,17 +42,17 @@ def two_framings(lab: Lab) -> str:
         "TE first, CL.TE": post(key, CHUNKED, whole, body=_ENDS_AT_ONCE),
         "TE first, TE.CL": post(key, CHUNKED, "Content-Length: 4", body=_IN_CHUNKS),
         "CL of nothing": post(key, "Content-Length: 0", CHUNKED, body=_ENDS_AT_ONCE),
-        "both agree": post(key, sized(chunks(CHAT)), CHUNKED, body=chunks(CHAT)),
+        "both agree": post(key, sized(chunks(CHAT_BODY)), CHUNKED, body=chunks(CHAT_BODY)),
         "identity": post(key, whole, "Transfer-Encoding: identity", body=_ENDS_AT_ONCE),
         "TE twice": post(key, whole, CHUNKED, CHUNKED, body=_ENDS_AT_ONCE),
         "CL twice": post(key, whole, whole, CHUNKED, body=_ENDS_AT_ONCE),
         "GET": head(f"GET {SMUGGLED}-not HTTP/1.1", "Host: gw", *bearer(key), whole, CHUNKED) + _ENDS_AT_ONCE,
         "without a key": post(None, whole, CHUNKED, body=_ENDS_AT_ONCE),
-        "HTTP/1.0": post(key, whole, CHUNKED, body=_ENDS_AT_ONCE, first=f"POST {client.CHAT} HTTP/1.0"),
+        "HTTP/1.0": post(key, whole, CHUNKED, body=_ENDS_AT_ONCE, first=f"POST {client.CHAT_PATH} HTTP/1.0"),
         "health": head("GET /healthz HTTP/1.1", "Host: gw", whole, CHUNKED) + _ENDS_AT_ONCE,
     }
     seen = target.refused(attacks, 400, 501)
-    target.served({"a length": post(key, sized(CHAT), CLOSE, body=CHAT)})
+    target.served({"a length": post(key, sized(CHAT_BODY), CLOSE, body=CHAT_BODY)})
     target.untouched(calls=1)
     return f"{len(attacks)} requests with two framings: {seen}"
 
@@ -92,12 +92,12 @@ def coding_disguises(lab: Lab) -> str:
     attacks = {}
     for name, line in _DISGUISES.items():
         attacks[f"{name}, beside a length"] = post(key, sized(_ENDS_AT_ONCE), line, body=_ENDS_AT_ONCE)
-        attacks[f"{name}, alone"] = post(key, line, body=chunks(CHAT))
+        attacks[f"{name}, alone"] = post(key, line, body=chunks(CHAT_BODY))
     seen = target.refused(attacks, 400, 501)
     honest = {
-        "chunks": post(key, CHUNKED, CLOSE, body=chunks(CHAT[:9], CHAT[9:])),
-        "upper case": post(key, "TRANSFER-ENCODING: CHUNKED", CLOSE, body=chunks(CHAT)),
-        "blanks around": post(key, "Transfer-Encoding:\t chunked \t", CLOSE, body=chunks(CHAT)),
+        "chunks": post(key, CHUNKED, CLOSE, body=chunks(CHAT_BODY[:9], CHAT_BODY[9:])),
+        "upper case": post(key, "TRANSFER-ENCODING: CHUNKED", CLOSE, body=chunks(CHAT_BODY)),
+        "blanks around": post(key, "Transfer-Encoding:\t chunked \t", CLOSE, body=chunks(CHAT_BODY)),
     }
     target.served(honest)
     target.untouched(calls=len(honest))
@@ -114,13 +114,13 @@ def repeated_lengths(lab: Lab) -> str:
     attacks = {
         "differ": post(key, "Content-Length: 4", "Content-Length: 0", body=b"ABCD"),
         "differ, reversed": post(key, "Content-Length: 0", hidden, body=HIDDEN),
-        "equal": post(key, sized(CHAT), sized(CHAT), body=CHAT),
+        "equal": post(key, sized(CHAT_BODY), sized(CHAT_BODY), body=CHAT_BODY),
         "three": post(key, "Content-Length: 0", hidden, hidden, body=HIDDEN),
         "another case": post(key, "CONTENT-LENGTH: 0", hidden, body=HIDDEN),
         "equal list": post(key, "Content-Length: 4, 4", body=b"ABCD"),
         "unequal list": post(key, f"Content-Length: 0, {len(HIDDEN)}", body=HIDDEN),
         "underscore twin": post(key, "Content_Length: 0", hidden, body=HIDDEN),
-        "underscore alone": post(key, f"Content_Length: {len(CHAT)}", body=CHAT),
+        "underscore alone": post(key, f"Content_Length: {len(CHAT_BODY)}", body=CHAT_BODY),
         "folded": post(key, f"Content-Length: 0\r\n {len(HIDDEN)}", body=HIDDEN),
         "first line of another": post(key, f"X: y\nContent-Length: 0\r\n{hidden}", body=HIDDEN),
     }
@@ -145,7 +145,7 @@ def odd_lengths(lab: Lab) -> str:
     seen = target.refused(odd, 400)
     plain = {value: post(key, f"Content-Length: {value}", CLOSE, body=HIDDEN) for value in _PLAIN_LENGTHS}
     target.refused(plain, 400, 413)
-    target.served({"four zeros": post(key, f"Content-Length: 0000{len(CHAT)}", CLOSE, body=CHAT)})
+    target.served({"four zeros": post(key, f"Content-Length: 0000{len(CHAT_BODY)}", CLOSE, body=CHAT_BODY)})
     target.untouched(calls=1)
     return f"{len(odd) + len(plain)} odd lengths: {seen}"
 
@@ -156,13 +156,13 @@ def _chunked(key: str, body: bytes) -> bytes:
 
 def _size(size: bytes, *, end: bytes = b"\r\n") -> bytes:
     """A body of one chunk whose size is written so, and the request that a lenient reader finds behind it."""
-    return size + b"\r\n" + CHAT + end + b"0\r\n\r\n" + HIDDEN
+    return size + b"\r\n" + CHAT_BODY + end + b"0\r\n\r\n" + HIDDEN
 
 
 def odd_chunks(lab: Lab) -> str:
     """Sizes, extensions, line ends and trailers of chunks that readers disagree on: refused, never read leniently."""
     target = target_of_bytes(lab)
-    key, size = target.key, b"%x" % len(CHAT)
+    key, size = target.key, b"%x" % len(CHAT_BODY)
     bodies = {
         "plus": _size(b"+" + size),
         "minus": _size(b"-" + size),
@@ -179,34 +179,38 @@ def odd_chunks(lab: Lab) -> str:
         "overflow of 32 bits": _size(b"1" + b"0" * (8 - len(size)) + size),
         "overflow of 64 bits": _size(b"1" + b"0" * (16 - len(size)) + size),
         "quoted": _size(b'"' + size + b'"'),
-        "bare LF behind the size": size + b"\n" + CHAT + b"\r\n0\r\n\r\n",
-        "bare CR behind the size": size + b"\r" + CHAT + b"\r\n0\r\n\r\n",
+        "bare LF behind the size": size + b"\n" + CHAT_BODY + b"\r\n0\r\n\r\n",
+        "bare CR behind the size": size + b"\r" + CHAT_BODY + b"\r\n0\r\n\r\n",
         "LF in an extension": _size(size + b";a\nb"),
         "CR in an extension": _size(size + b";a\rb"),
         "NUL in an extension": _size(size + b";a\x00b"),
         "a long extension": _size(size + b";" + b"a" * 20_000),
-        "no end of the chunk": size + b"\r\n" + CHAT + b"0\r\n\r\n" + HIDDEN,
+        "no end of the chunk": size + b"\r\n" + CHAT_BODY + b"0\r\n\r\n" + HIDDEN,
         "LF ends the chunk": _size(size, end=b"\n"),
         "CR ends the chunk": _size(size, end=b"\r"),
         "two other bytes end the chunk": _size(size, end=b"XX"),
-        "LF ends the last chunk": size + b"\r\n" + CHAT + b"\r\n0\n\n" + HIDDEN,
-        "a trailer without a colon": size + b"\r\n" + CHAT + b"\r\n0\r\ntrailer\r\n\r\n",
-        "a trailer with a space": size + b"\r\n" + CHAT + b"\r\n0\r\nA : b\r\n\r\n",
-        "a folded trailer": size + b"\r\n" + CHAT + b"\r\n0\r\nA: b\r\n c\r\n\r\n",
-        "LF in a trailer": size + b"\r\n" + CHAT + b"\r\n0\r\nA: b\nC: d\r\n\r\n",
-        "many trailers": size + b"\r\n" + CHAT + b"\r\n0\r\n" + b"A: b\r\n" * 10_000 + b"\r\n",
+        "LF ends the last chunk": size + b"\r\n" + CHAT_BODY + b"\r\n0\n\n" + HIDDEN,
+        "a trailer without a colon": size + b"\r\n" + CHAT_BODY + b"\r\n0\r\ntrailer\r\n\r\n",
+        "a trailer with a space": size + b"\r\n" + CHAT_BODY + b"\r\n0\r\nA : b\r\n\r\n",
+        "a folded trailer": size + b"\r\n" + CHAT_BODY + b"\r\n0\r\nA: b\r\n c\r\n\r\n",
+        "LF in a trailer": size + b"\r\n" + CHAT_BODY + b"\r\n0\r\nA: b\nC: d\r\n\r\n",
+        "many trailers": size + b"\r\n" + CHAT_BODY + b"\r\n0\r\n" + b"A: b\r\n" * 10_000 + b"\r\n",
     }
     seen = target.refused({name: _chunked(key, body) for name, body in bodies.items()}, 400, 413)
-    authorised = b"%b\r\n%b\r\n0\r\nAuthorization: Bearer %b\r\nContent-Length: 3\r\n\r\n" % (size, CHAT, key.encode())
+    authorised = b"%b\r\n%b\r\n0\r\nAuthorization: Bearer %b\r\nContent-Length: 3\r\n\r\n" % (
+        size,
+        CHAT_BODY,
+        key.encode(),
+    )
     target.refused({"a key in a trailer": post(None, CHUNKED, CLOSE, body=authorised)}, 401)
-    framed = b"%b\r\n%b\r\n0\r\nContent-Length: 99\r\nTransfer-Encoding: chunked\r\n\r\n" % (size, CHAT)
+    framed = b"%b\r\n%b\r\n0\r\nContent-Length: 99\r\nTransfer-Encoding: chunked\r\n\r\n" % (size, CHAT_BODY)
     [said] = target.hear({"a length in a trailer": post(key, CHUNKED, CLOSE, body=framed)}).values()
     lab.check(said.statuses in ((400,), (200,)), f"a length in a trailer: answered {list(said.statuses)}")
     honest_calls = said.statuses.count(200)
     honest = {
-        "an extension": b'%b;a="b c"\r\n%b\r\n0;last\r\n\r\n' % (size, CHAT),
-        "upper case and zeros": b"000%b\r\n%b\r\n00\r\n\r\n" % (size.upper(), CHAT),
-        "trailers": b"%b\r\n%b\r\n0\r\nX-Checksum: 3\r\nServer-Timing: a\r\n\r\n" % (size, CHAT),
+        "an extension": b'%b;a="b c"\r\n%b\r\n0;last\r\n\r\n' % (size, CHAT_BODY),
+        "upper case and zeros": b"000%b\r\n%b\r\n00\r\n\r\n" % (size.upper(), CHAT_BODY),
+        "trailers": b"%b\r\n%b\r\n0\r\nX-Checksum: 3\r\nServer-Timing: a\r\n\r\n" % (size, CHAT_BODY),
     }
     target.served({name: post(key, CHUNKED, CLOSE, body=body) for name, body in honest.items()})
     target.untouched(calls=len(honest) + honest_calls)
@@ -227,9 +231,9 @@ def early_errors(lab: Lab) -> str:
         "401, chunked": (401, post(None, CHUNKED, body=chunks(HIDDEN))),
         "404": (404, post(key, length, body=HIDDEN, first="POST /nothing HTTP/1.1")),
         "404 below /v1": (404, post(key, length, body=HIDDEN, first="POST /v1/nothing HTTP/1.1")),
-        "405": (405, post(key, length, body=HIDDEN, first=f"PUT {client.CHAT} HTTP/1.1")),
+        "405": (405, post(key, length, body=HIDDEN, first=f"PUT {client.CHAT_PATH} HTTP/1.1")),
         "405 of the models": (405, post(key, length, body=HIDDEN, first="DELETE /v1/models HTTP/1.1")),
-        "preflight": (405, post(None, length, body=HIDDEN, first=f"OPTIONS {client.CHAT} HTTP/1.1")),
+        "preflight": (405, post(None, length, body=HIDDEN, first=f"OPTIONS {client.CHAT_PATH} HTTP/1.1")),
         "411": (411, post(key)),
         "413": (413, post(key, "Content-Length: 999999") + HIDDEN),
         "417": (417, post(key, length, "Expect: banana", body=HIDDEN)),

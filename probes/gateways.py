@@ -30,6 +30,7 @@ from gateway.providers import LiveProvider, Provider
 from gateway.server import FrontLimits, FrontServer
 from probes import client
 from probes.client import Answer
+from probes.gauges import Gauges
 from probes.upstream import Call, Upstream, good, wait_until
 from tracekit.sinks import MemorySink
 from tracekit.trace import Tracer
@@ -269,6 +270,7 @@ class Outside(Running):
         """Start it, or start it again; it is ready then. TimeoutError if that takes too long."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("OPENAI_", "GATEWAY_"))}
         env = kept | {"PYTHONPATH": f"{SRC}{os.pathsep}{SRC.parent}", "PROBED_KEY": PROVIDER_KEY}
+        self._may_end = False
         self._child = subprocess.Popen(
             [sys.executable, *self._program, "--port", "0", "--trace-file", "trace.jsonl"],
             cwd=self.folder,
@@ -290,6 +292,11 @@ class Outside(Running):
     def is_running(self) -> bool:
         return self._child.poll() is None
 
+    @property
+    def may_end(self) -> bool:
+        """Whether it does not run, or was sent a signal since its start that may end it."""
+        return self._may_end or not self.is_running
+
     def kill(self) -> None:
         """kill -9."""
         self.signal(signal.SIGKILL)
@@ -297,6 +304,7 @@ class Outside(Running):
 
     def signal(self, number: int) -> None:
         """Send it a signal."""
+        self._may_end = self._may_end or number != signal.SIGHUP
         self._child.send_signal(number)
 
     def wait(self, patience_s: float) -> int | None:
@@ -315,7 +323,15 @@ class Outside(Running):
         return json.loads(answer.body)["result"]
 
     def check(self) -> list[str]:
-        """As of every gateway; what was logged is looked at once, so that the next check finds what is new."""
+        """As of every gateway, and that it has let go of every client that left.
+
+        What was logged is looked at once, so that the next check finds what is new.
+        """
+        with self.gauges() as gauges:
+            try:
+                gauges.wait_alone()
+            except TimeoutError as fault:
+                return [str(fault)]
         fresh, self._looked_at = self.lines[self._looked_at :], len(self.lines)
         noise = [line for line in fresh if '"event": "error"' in line or "Traceback" in line]
         return super().check() + [f"an unexpected error was logged: {line}" for line in noise]
@@ -338,6 +354,10 @@ class Outside(Running):
     def forget_peak(self) -> None:
         """Let the peak start anew from what is resident now."""
         Path(f"/proc/{self.pid}/clear_refs").write_text("5")
+
+    def gauges(self) -> Gauges:
+        """What it says of itself; ask as often as you like."""
+        return Gauges(self.address)
 
     def close(self) -> None:
         if self.is_running:

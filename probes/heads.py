@@ -3,7 +3,8 @@
 import struct
 
 from probes import client
-from probes.framing import CHAT, target_of_bytes
+from probes.client import CHAT_BODY
+from probes.framing import target_of_bytes
 from probes.lab import Lab, Probe
 from probes.target import HIDDEN, SMUGGLED
 from probes.wire import CHUNKED, CLOSE, Ending, chunks, get, head, post, sized
@@ -41,17 +42,19 @@ def hidden_headers(lab: Lab) -> str:
     attacks = {}
     for name, line in junk.items():
         attacks[f"{name}, first"] = head(
-            f"POST {client.CHAT} HTTP/1.1", line, "Host: gw", f"Authorization: Bearer {key}", length
+            f"POST {client.CHAT_PATH} HTTP/1.1", line, "Host: gw", f"Authorization: Bearer {key}", length
         )
         attacks[f"{name}, in between"] = post(key, line, length)
         attacks[f"{name}, last"] = post(key, length, line)
     attacks["space before the colon of the length"] = post(key, f"Content-Length : {len(HIDDEN)}")
-    attacks["a space before the first header"] = head(f"POST {client.CHAT} HTTP/1.1", " Host: gw", "Host: gw", length)
+    attacks["a space before the first header"] = head(
+        f"POST {client.CHAT_PATH} HTTP/1.1", " Host: gw", "Host: gw", length
+    )
     attacks["LF ends the lines"] = post(key, length).replace(b"\r\n", b"\n")
     attacks["LF ends the head"] = post(key, length)[:-2] + b"\n"
     seen = target.refused({name: raw + HIDDEN for name, raw in attacks.items()}, 400)
     target.served(
-        {"many headers": post(key, sized(CHAT), CLOSE, *(f"X-{n}: a b\tc\xff" for n in range(40)), body=CHAT)}
+        {"many headers": post(key, sized(CHAT_BODY), CLOSE, *(f"X-{n}: a b\tc\xff" for n in range(40)), body=CHAT_BODY)}
     )
     target.untouched(calls=1)
     return f"{len(attacks)} heads with a line that is none: {seen}"
@@ -132,7 +135,7 @@ def repeated_headers(lab: Lab) -> str:
     }
     attacks = {f"Host, {name}": head(line, *given, auth) for name, given in hosts.items()}
     for name in ("Content-Type: text/plain", "Content-Type: application/json", "Expect: 100-continue"):
-        attacks[f"{name}, twice"] = post(key, name, name, sized(CHAT))
+        attacks[f"{name}, twice"] = post(key, name, name, sized(CHAT_BODY))
     seen = target.refused(attacks, 400)
     doubles = {
         "the key twice": head(line, "Host: gw", auth, auth),
@@ -174,15 +177,15 @@ def cut_bodies(lab: Lab) -> str:
     target = target_of_bytes(lab)
     empty_object = b"{}" + b" " * 98
     whole = {
-        "sized": (post(target.key, sized(CHAT)), CHAT),
-        "chunked": (post(target.key, CHUNKED), chunks(CHAT[:20], CHAT[20:])),
-        "valid JSON so far": (post(target.key, f"Content-Length: {len(CHAT) + 1}"), CHAT + b" "),
+        "sized": (post(target.key, sized(CHAT_BODY)), CHAT_BODY),
+        "chunked": (post(target.key, CHUNKED), chunks(CHAT_BODY[:20], CHAT_BODY[20:])),
+        "valid JSON so far": (post(target.key, f"Content-Length: {len(CHAT_BODY) + 1}"), CHAT_BODY + b" "),
         "valid and empty": (post(target.key, sized(empty_object)), empty_object),
     }
     cuts = {f"{name} cut at {at}": raw + body[:at] for name, (raw, body) in whole.items() for at in range(len(body))}
     seen = target.unanswered(cuts, Ending.HALF_CLOSES)
     target.hear(dict(list(cuts.items())[::7]), Ending.RESETS)
-    target.served({"whole": post(target.key, sized(CHAT), CLOSE, body=CHAT)})
+    target.served({"whole": post(target.key, sized(CHAT_BODY), CLOSE, body=CHAT_BODY)})
     target.untouched(calls=1)
     rows = target.gateway.rows(target.key)
     billed = [row["exit"] for row in rows if row["cost_nanousd"]]

@@ -11,6 +11,7 @@ from urllib.parse import quote
 from probes import client
 from probes.answers import OUR_HEADERS, target_of_answers
 from probes.gateways import SRC, Outside
+from probes.hands import side_by_side
 from probes.lab import Lab, Probe
 from probes.target import shares
 from probes.upstream import Call, Reply, good, wait_until
@@ -71,7 +72,7 @@ def hostile_names(lab: Lab) -> str:
         lab.check(answer.status == 400, f"a tenant named {name[:20]!r} was answered {answer.status}")
     lab.check(not {*made} & {*_COMMANDS, *_LONG}, f"names that command a terminal were taken: {made}")
     asked = (("keys", "list"), ("keys", "list", "--json"), ("keys", "show", f"x\x1b[31m{MARK}"))
-    told = dict(zip(asked, lab.side_by_side(lambda words: _printed(target.gateway, words), asked), strict=True))
+    told = dict(zip(asked, side_by_side(lambda words: _printed(target.gateway, words), asked), strict=True))
     for words, printed in told.items():
         lab.check(not _COMMANDS_A_TERMINAL.search(printed), f"`{' '.join(words)[:40]}` prints what commands a terminal")
     listed = told[asked[1]]
@@ -162,8 +163,8 @@ def _attacks(key: str) -> Iterator[tuple[str, bytes]]:
             "tracestate",
             "User-Agent",
         ):
-            raw = json.dumps(client.chat()).encode()
-            yield f"{name} {number}", post(key, sized(raw), CLOSE, f"{name}: {plain}", body=raw)
+            line = f"{name}: {plain}"
+            yield f"{name} {number}", post(key, sized(client.CHAT_BODY), CLOSE, line, body=client.CHAT_BODY)
     yield "a method", head(f"{'<B>' * 3} / HTTP/1.1", "Host: gw")
 
 

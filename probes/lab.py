@@ -1,43 +1,51 @@
-"""What a probe works with: gateways, upstreams, crowds, and the faults that it found. Everything ends with the lab,
+"""What a probe works with: gateways, upstreams, and the faults that it found. Everything ends with the lab,
 but for the target: the next probe that wants the same one goes on with it.
 """
 
 import threading
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
 from gateway.providers import Provider
 from probes.gateways import ONE_TRY, ROOT, Inside, Outside, config, server
 from probes.target import Target, Targets
-from probes.upstream import Reply, Upstream
-
-S = TypeVar("S")
-T = TypeVar("T")
-
-_HANDS = 8
+from probes.upstream import Reply, Upstream, wait_until
 
 PROGRAM = ("-m", "gateway.api")
+
+MUST_S = 2.0
+"""Far longer than anything takes that is done without waiting."""
+
+
+class Enough(Exception):
+    """A lab that looks for one fault has it."""
 
 
 class Lab:
     """The tools of one probe. Use as a context manager; faults may be read after it.
 
-    seconds  bound for each load that is driven
-    program  what an interpreter runs to serve: the gateway, or a broken one
-    targets  keeps a target for the next lab; None: of this lab alone
-    faults   what was found
+    seconds   bound for each load that is driven
+    program   what an interpreter runs to serve: the gateway, or a broken one
+    targets   keeps a target for the next lab; None: of this lab alone
+    one_fault the probe ends with the first fault that its own thread notes: Enough is raised, and no books are checked
+    faults    what was found
     """
 
     def __init__(
-        self, *, seconds: float = 6.0, program: Sequence[str] = PROGRAM, targets: Targets | None = None
+        self,
+        *,
+        seconds: float = 6.0,
+        program: Sequence[str] = PROGRAM,
+        targets: Targets | None = None,
+        one_fault: bool = False,
     ) -> None:
         self.seconds = seconds
         self.faults: list[str] = []
+        self._thread = threading.current_thread() if one_fault else None
         self._program = program
         self._stack = ExitStack()
         self._targets = targets or self._stack.enter_context(Targets())
@@ -46,6 +54,17 @@ class Lab:
         """Note a fault unless all is right."""
         if not is_right:
             self.faults.append(fault)
+            if threading.current_thread() is self._thread:
+                raise Enough
+
+    def must(self, is_true: Callable[[], bool], fault: str, patience_s: float | None = None) -> bool:
+        """Wait a while (MUST_S) for what must happen; whether it did. If it did not, that is the fault."""
+        try:
+            wait_until(is_true, fault, MUST_S if patience_s is None else patience_s)
+        except TimeoutError:
+            self.check(False, fault)
+            return False
+        return True
 
     def upstream(self, *replies: Reply) -> Upstream:
         """An upstream."""
@@ -97,22 +116,6 @@ class Lab:
         self._stack.callback(self._end, gateway)
         return gateway
 
-    def at_once(self, act: Callable[[S], T], tasks: Sequence[S]) -> list[T]:
-        """What `act` makes of each task, all at the same moment, each on a thread of its own."""
-        barrier = threading.Barrier(len(tasks))
-
-        def wait_and_act(task: S) -> T:
-            barrier.wait()
-            return act(task)
-
-        with ThreadPoolExecutor(len(tasks)) as crowd:
-            return list(crowd.map(wait_and_act, tasks))
-
-    def side_by_side(self, act: Callable[[S], T], tasks: Sequence[S]) -> list[T]:
-        """What `act` makes of each task, a few at a time."""
-        with ThreadPoolExecutor(_HANDS) as crowd:
-            return list(crowd.map(act, tasks))
-
     def __enter__(self) -> "Lab":
         return self
 
@@ -121,15 +124,21 @@ class Lab:
     ) -> None:
         self._stack.close()
 
+    @property
+    def _has_enough(self) -> bool:
+        return self._thread is not None and bool(self.faults)
+
     def _end(self, gateway: Inside | Outside) -> None:
         try:
-            self.faults += gateway.check()
+            self.faults += [] if self._has_enough else gateway.check()
         except Exception as error:  # noqa: BLE001 - a gateway that cannot be asked is a fault
             self.faults.append(f"the gateway cannot be asked any more: {error!r}")
         finally:
             gateway.close()
 
     def _end_lease(self, target: Target) -> None:
+        if self._has_enough:
+            return
         try:
             self.faults += target.end()
         except Exception as error:  # noqa: BLE001 - a gateway that cannot be asked is a fault
@@ -185,6 +194,8 @@ def run(probe: Probe, lab: Lab) -> Verdict:
     with lab:
         try:
             seen = probe.attack(lab)
+        except Enough:
+            pass
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing is proven
             lab.faults.append(f"the probe could not go on: {type(error).__name__}: {error}")
     if not lab.faults:

@@ -62,28 +62,33 @@ def _quoting_stream(call: Call) -> None:
 
 def _odd_places(key: str) -> list[tuple[str, str, bytes, list[tuple[str, str]]]]:
     """Method, path, body and headers of requests with a key where none belongs."""
-    chat, bearer = json.dumps(client.chat()).encode(), ("Authorization", f"Bearer {key}")
+    chat, bearer = client.CHAT_BODY, ("Authorization", f"Bearer {key}")
     places: list[tuple[str, str, bytes, list[tuple[str, str]]]] = [
-        ("POST", f"{client.CHAT}?api_key={key}", chat, []),
-        ("POST", f"{client.CHAT}?api_key={key}", chat, [bearer]),
-        ("POST", client.CHAT, chat, [("Authorization", f"Basic {key}")]),
-        ("POST", client.CHAT, chat, [("Authorization", f"Bearer {FORGED_KEY}")]),
-        ("POST", client.CHAT, chat, [bearer, ("x-api-key", FORGED_KEY)]),
-        ("POST", client.CHAT, chat, [("Authorization", f"Bearer {key} {key}")]),
-        ("POST", client.CHAT, chat, [("Cookie", f"key={key}"), ("X-Debug-Key", key)]),
-        ("POST", client.CHAT, chat, [bearer, ("traceparent", f"00-{key}-x-01"), ("x-gateway-timeout-s", key)]),
-        ("POST", client.CHAT, json.dumps(client.chat(model=key)).encode(), [bearer]),
+        ("POST", f"{client.CHAT_PATH}?api_key={key}", chat, []),
+        ("POST", f"{client.CHAT_PATH}?api_key={key}", chat, [bearer]),
+        ("POST", client.CHAT_PATH, chat, [("Authorization", f"Basic {key}")]),
+        ("POST", client.CHAT_PATH, chat, [("Authorization", f"Bearer {FORGED_KEY}")]),
+        ("POST", client.CHAT_PATH, chat, [bearer, ("x-api-key", FORGED_KEY)]),
+        ("POST", client.CHAT_PATH, chat, [("Authorization", f"Bearer {key} {key}")]),
+        ("POST", client.CHAT_PATH, chat, [("Cookie", f"key={key}"), ("X-Debug-Key", key)]),
+        ("POST", client.CHAT_PATH, chat, [bearer, ("traceparent", f"00-{key}-x-01"), ("x-gateway-timeout-s", key)]),
+        ("POST", client.CHAT_PATH, json.dumps(client.chat(model=key)).encode(), [bearer]),
         ("GET", f"/v1/{key}", b"", [bearer]),
         ("GET", f"/v1/models/{key}", b"", [bearer]),
-        ("POST", client.CHAT, chat, [bearer, ("x-request-id", key)]),
-        ("POST", client.CHAT, f'{{"key": "{key}", '.encode(), [bearer]),
-        ("POST", client.CHAT, json.dumps(client.chat(max_tokens=key)).encode(), [bearer]),
-        ("POST", client.CHAT, json.dumps(client.chat() | {key: 1, "api_key": key, "user": key}).encode(), [bearer]),
-        ("POST", client.CHAT, f'{{"{key}": 1, "{key}": 2}}'.encode(), [bearer]),
+        ("POST", client.CHAT_PATH, chat, [bearer, ("x-request-id", key)]),
+        ("POST", client.CHAT_PATH, f'{{"key": "{key}", '.encode(), [bearer]),
+        ("POST", client.CHAT_PATH, json.dumps(client.chat(max_tokens=key)).encode(), [bearer]),
+        (
+            "POST",
+            client.CHAT_PATH,
+            json.dumps(client.chat() | {key: 1, "api_key": key, "user": key}).encode(),
+            [bearer],
+        ),
+        ("POST", client.CHAT_PATH, f'{{"{key}": 1, "{key}": 2}}'.encode(), [bearer]),
         ("POST", "/control", json.dumps({"command": key, "arguments": {}}).encode(), [bearer]),
         ("GET", "/metrics", b"", [bearer]),
         ("GET", "/readyz", b"", [bearer]),
-        (key, client.CHAT, chat, [bearer]),
+        (key, client.CHAT_PATH, chat, [bearer]),
     ]
     return places
 

@@ -5,6 +5,7 @@ import threading
 
 from probes import client
 from probes.gateways import worst_case_nanousd
+from probes.hands import at_once
 from probes.lab import Lab, Probe
 from probes.upstream import (
     OUTPUT_NANOUSD,
@@ -35,7 +36,7 @@ def race(lab: Lab) -> str:
     for number in range(ROUNDS):
         key, calls, meter = gateway.key(worst), len(upstream.calls), upstream.metered_nanousd
         callers = [client.Poised(gateway.address, client.chat(), key=key) for _ in range(CALLERS)]
-        statuses = [answer.status for answer in lab.at_once(client.Poised.fire, callers)]
+        statuses = [answer.status for answer in at_once(client.Poised.fire, callers)]
         gateway.wait_quiet()
         served, made = statuses.count(200), len(upstream.calls) - calls
         billed, shown = upstream.metered_nanousd - meter, gateway.shown(key)
@@ -67,7 +68,7 @@ def tenant_race(lab: Lab) -> str:
             client.Poised(gateway.address, client.chat(stream=bool(at % 2)), key=keys[at // 2 % 8])
             for at in range(CALLERS)
         ]
-        statuses = [answer.status for answer in lab.at_once(client.Poised.fire, callers)]
+        statuses = [answer.status for answer in at_once(client.Poised.fire, callers)]
         gateway.wait_quiet()
         served, made = statuses.count(200), len(upstream.calls) - calls
         billed, counted = upstream.metered_nanousd - meter, sum(map(gateway.counted_nanousd, keys))

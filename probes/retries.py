@@ -3,10 +3,10 @@
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable
 
 from probes import client
 from probes.gateways import Inside
+from probes.hands import at_once, side_by_side
 from probes.lab import Lab, Probe
 from probes.upstream import PATIENCE_S, Call, failing, good, wait_until
 
@@ -18,6 +18,9 @@ FLOOR, SHARE = 10, 1.2
 BASE_S = 0.25
 TRIPPING = "[retry]\nmax_retries = 0\n[breaker]\nthreshold = 3\ncooldown_s = 5\n"
 DEADLINE_S = 1.5
+SHORT_S = 0.3
+"""Too short for the upstream, and long enough to reach it on a busy machine."""
+
 CALLERS_FAULT = {"message": "too long", "type": "invalid_request_error", "code": "too_long", "param": "messages"}
 
 
@@ -59,11 +62,10 @@ def callers_timeouts(lab: Lab) -> str:
     upstream = lab.upstream(waits)
     gateway = lab.inside(upstream, retries=TRIPPING)
     hasty, other = gateway.key(tenant="hasty"), gateway.key(tenant="other")
-    statuses = [
-        gateway.ask(hasty, client.chat(stream=stream), headers={"x-gateway-timeout-s": "0.05"}).status
-        for stream in (False, True)
-        for _ in range(6)
-    ]
+    short = {"x-gateway-timeout-s": str(SHORT_S)}
+    statuses = side_by_side(
+        lambda stream: gateway.ask(hasty, client.chat(stream=stream), headers=short).status, [False, True] * 6
+    )
     lab.check(len(upstream.calls) == len(statuses), f"{len(upstream.calls)} of {len(statuses)} reached the upstream")
     lab.check(set(statuses) == {504}, f"short timeouts are told as {sorted(set(statuses))}")
     if lab.faults:
@@ -77,7 +79,9 @@ def callers_timeouts(lab: Lab) -> str:
     upstream.script(good())
     served = gateway.chat(other).status
     lab.check(served == 200, f"after another tenant's timeouts: {served}")
-    return f"{len(statuses)} timeouts of 50 ms and 6 clients that left: the breaker is closed for others"
+    return (
+        f"{len(statuses)} timeouts of {SHORT_S * 1000:g} ms and 6 clients that left: the breaker is closed for others"
+    )
 
 
 # --- limits of the upstream -------------------------------------------------------------------------------------
@@ -114,7 +118,7 @@ ODD_WAITS = (
 def odd_waits(lab: Lab) -> str:
     """Retry-After in every odd form, also in milliseconds: never a crash, never waited for past the deadline."""
     cases = [(name, value) for value in ODD_WAITS for name in ("retry_after", "retry_after_ms")]
-    took_s = lab.side_by_side(lambda case: _odd_wait(lab, *case), cases)
+    took_s = side_by_side(lambda case: _odd_wait(lab, *case), cases)
     return f"{len(cases)} values: {max(took_s):.2f} s at most, told 1 to 3600 s, served again within the hour"
 
 
@@ -158,7 +162,7 @@ def storm(lab: Lab) -> str:
             status = gateway.chat(key, text).status
             lab.check(status == 503, f"answered {status}")
 
-    lab.at_once(stormer, range(STORMERS))
+    at_once(stormer, range(STORMERS))
     calls, most = len(upstream.calls), SHARE * STORM + FLOOR
     lab.check(calls <= most, f"{calls} calls for {STORM} requests, at most {most:.0f} are allowed")
     waits = _first_waits(upstream.calls)
@@ -182,7 +186,7 @@ def outage(lab: Lab) -> str:
     dead, backup = lab.upstream(failing(500)), lab.upstream(good())
     gateway = lab.inside(dead, backup, retries="[retry]\nmax_retries = 0\n")
     key = gateway.key()
-    statuses = lab.at_once(lambda _: [gateway.chat(key).status for _ in range(STORM // STORMERS)], range(STORMERS))
+    statuses = at_once(lambda _: [gateway.chat(key).status for _ in range(STORM // STORMERS)], range(STORMERS))
     served, calls = sum(answers.count(200) for answers in statuses), len(dead.calls)
     asked = STORM // STORMERS * STORMERS
     lab.check(served == asked, f"{served} of {asked} were served")
@@ -235,11 +239,11 @@ def abandoned_probe(lab: Lab) -> str:
     gateway.clock.shift_s += 5
     crowd = _Crowd(gateway, key, 12)
     try:
-        _must(lab, lambda: crowd.answered == 11, "more than one caller at once was let through half-open")
+        lab.must(lambda: crowd.answered == 11, "more than one caller at once was let through half-open")
         gateway.clock.shift_s += 5
         with client.send_and_leave(gateway.address, client.chat(), key=key):
-            _must(lab, lambda: len(upstream.calls) == 5, "a probe that is never answered wedges the breaker")
-        _must(lab, lambda: _open_holds(gateway) <= 1, "the hold of a client that left stays")
+            lab.must(lambda: len(upstream.calls) == 5, "a probe that is never answered wedges the breaker")
+        lab.must(lambda: _open_holds(gateway) <= 1, "the hold of a client that left stays")
         upstream.script(good())
         recovered = gateway.chat(key).status
         lab.check(recovered == 200, f"a probe whose client left wedges the breaker: {recovered}")
@@ -274,14 +278,6 @@ class _Crowd:
 
 def _open_holds(gateway: Inside) -> int:
     return sum(hold["state"] == "open" for hold in gateway.holds())
-
-
-def _must(lab: Lab, is_true: Callable[[], bool], fault: str) -> None:
-    """Wait a while for what must happen."""
-    try:
-        wait_until(is_true, fault, patience_s=2)
-    except TimeoutError:
-        lab.check(False, fault)
 
 
 PROBES = (

@@ -5,8 +5,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from probes import client
-from probes.framing import CHAT, target_of_bytes
+from probes.client import CHAT_BODY
+from probes.framing import target_of_bytes
 from probes.gateways import Outside
+from probes.hands import side_by_side
 from probes.lab import Lab, Probe
 from probes.target import Target, shares
 from probes.wire import CLOSE, Heard, get, head, post, say, sized
@@ -155,7 +157,7 @@ def _requests(key: str | None, paths: tuple[str, ...]) -> Iterator[tuple[str, by
     for path in paths:
         models, chat = path.format("models"), path.format("chat/completions")
         yield f"GET {models}", get(models, key)
-        yield f"POST {chat}", post(key, sized(CHAT), CLOSE, body=CHAT, first=f"POST {chat} HTTP/1.1")
+        yield f"POST {chat}", post(key, sized(CHAT_BODY), CLOSE, body=CHAT_BODY, first=f"POST {chat} HTTP/1.1")
 
 
 def _commanding(key: str | None) -> Iterator[tuple[str, bytes]]:
@@ -168,7 +170,7 @@ def _commanding(key: str | None) -> Iterator[tuple[str, bytes]]:
                 post(key, sized(raw), CLOSE, body=raw, first=f"POST {path} HTTP/1.1"),
             )
         for line in _FORGED:
-            for path in ("/control", client.CHAT):
+            for path in ("/control", client.CHAT_PATH):
                 first = f"POST {path} HTTP/1.1"
                 yield f"{command['command']}, {line}, {path}", post(key, sized(raw), CLOSE, line, body=raw, first=first)
     yield "a GET of /control", get("/control", key)
@@ -238,7 +240,7 @@ def _with_a_secret(lab: Lab) -> int:
     def one(raw: bytes) -> Heard:
         return say(gateway.address, raw)
 
-    for raw, said in zip(attacks, lab.side_by_side(one, attacks), strict=True):
+    for raw, said in zip(attacks, side_by_side(one, attacks), strict=True):
         told = raw.partition(b"\r\n")[0].decode("latin-1")
         lab.check(set(said.statuses) <= {400, 401, 403, 404}, f"{told}: answered {list(said.statuses)}")
         lab.check(ADMIN_SECRET.encode() not in said.raw, f"{told}: the secret is in the answer")

@@ -4,7 +4,8 @@ import json
 import re
 
 from probes import client
-from probes.framing import CHAT, LIMITS, target_of_bytes
+from probes.client import CHAT_BODY
+from probes.framing import LIMITS, target_of_bytes
 from probes.gateways import ROOT
 from probes.lab import Lab, Probe
 from probes.target import HIDDEN, Target, shares
@@ -21,21 +22,21 @@ _INTERIM = b"HTTP/1.1 100"
 def expectations(lab: Lab) -> str:
     """Asking for 100 Continue with bodies too large, or without a right: refused at once, never told to go on."""
     target = target_of_bytes(lab)
-    key, length = target.key, sized(CHAT)
+    key, length = target.key, sized(CHAT_BODY)
     blocked = target.gateway.key()
     target.gateway.command("keys.block", id=blocked.split("-")[2])
     attacks = {
         "ten GiB": ((413,), post(key, TEN_GIB, EXPECT)),
         "ten GiB without a key": ((401, 413), post(None, TEN_GIB, EXPECT)),
         "ten GiB with a blocked key": ((401, 413), post(blocked, TEN_GIB, EXPECT)),
-        "another expectation": ((417, 400), post(key, length, "Expect: banana", body=CHAT)),
-        "two expectations": ((417, 400), post(key, length, "Expect: 100-continue, banana", body=CHAT)),
+        "another expectation": ((417, 400), post(key, length, "Expect: banana", body=CHAT_BODY)),
+        "two expectations": ((417, 400), post(key, length, "Expect: 100-continue, banana", body=CHAT_BODY)),
         "no key": ((401,), post(None, length, EXPECT)),
         "no key, in chunks": ((401,), post(None, CHUNKED, EXPECT)),
         "a blocked key": ((401,), post(blocked, length, EXPECT)),
         "no such path": ((404,), post(key, length, EXPECT, first="POST /v1/nothing HTTP/1.1")),
         "no such path, no key": ((404, 401), post(None, length, EXPECT, first="POST /nothing HTTP/1.1")),
-        "another method": ((405,), post(key, length, EXPECT, first=f"PUT {client.CHAT} HTTP/1.1")),
+        "another method": ((405,), post(key, length, EXPECT, first=f"PUT {client.CHAT_PATH} HTTP/1.1")),
         "a bad header": ((400,), post(key, length, EXPECT, "x-gateway-timeout-s: never")),
         "two lengths": ((400,), post(key, length, length, EXPECT)),
         "no body": ((411,), post(key, EXPECT, CLOSE)),
@@ -46,8 +47,8 @@ def expectations(lab: Lab) -> str:
         target.check_refusal(name, said, *attacks[name][0])
         target.check(said.took_s < AT_ONCE_S, f"{name}: took {said.took_s:.1f} s")
     _served_after_asking(target)
-    early = post(key, length, EXPECT, CLOSE, body=CHAT)
-    old = post(key, length, EXPECT, body=CHAT, first=f"POST {client.CHAT} HTTP/1.0")
+    early = post(key, length, EXPECT, CLOSE, body=CHAT_BODY)
+    old = post(key, length, EXPECT, body=CHAT_BODY, first=f"POST {client.CHAT_PATH} HTTP/1.0")
     target.served({"its body came by itself": early, "HTTP/1.0": old})
     target.untouched(calls=3)
     return f"{len(attacks)} expectations: {shares([status for said in heard.values() for status in said.statuses])}"
@@ -56,9 +57,9 @@ def expectations(lab: Lab) -> str:
 def _served_after_asking(target: Target) -> None:
     """A client with every right is told to go on, and then served."""
     with Wire(target.address) as wire:
-        wire.send(post(target.key, sized(CHAT), EXPECT, CLOSE))
+        wire.send(post(target.key, sized(CHAT_BODY), EXPECT, CLOSE))
         target.check(wire.hear_some().startswith(_INTERIM), "a client with every right was not told to go on")
-        wire.send(CHAT)
+        wire.send(CHAT_BODY)
         target.check(wire.hear().statuses == (200,), "a client that was told to go on was not served")
 
 
@@ -128,7 +129,7 @@ def oversized_bodies(lab: Lab) -> str:
     target.refused(without_key, 401)
     grown_mib = (target.gateway.peak_rss_bytes() - before) / (1 << 20)
     lab.check(grown_mib <= GROWTH_MIB, f"memory grew by {grown_mib:.1f} MiB")
-    full = CHAT[:-1] + b" " * (most - len(CHAT)) + CHAT[-1:]
+    full = CHAT_BODY[:-1] + b" " * (most - len(CHAT_BODY)) + CHAT_BODY[-1:]
     honest = {
         "as large as may be": post(key, sized(full), CLOSE, body=full),
         "the same in chunks": post(key, CHUNKED, CLOSE, body=chunks(full[:-9], full[-9:])),

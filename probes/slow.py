@@ -159,7 +159,7 @@ def _threads(pid: int) -> int:
 def dripped_bodies(lab: Lab) -> str:
     """Bodies that come byte by byte, in sizes, extensions, chunks, trailers: 408 at the deadline, no money moves."""
     target = _target(lab)
-    key, raw = target.key, json.dumps(client.chat()).encode()
+    key, raw = target.key, client.CHAT_BODY
     in_chunks = post(key, CHUNKED)
     kinds = {
         "a sized body": (post(key, "Content-Length: 1000", body=raw), b" "),
@@ -181,7 +181,7 @@ def dripped_bodies(lab: Lab) -> str:
 def idle_connections(lab: Lab) -> str:
     """Connections that say nothing, at first or after an answer, are closed after idle_timeout_s."""
     target = _target(lab)
-    kept = get("/v1/models", target.key).replace(b"Connection: close\r\n", b"")
+    kept = get("/v1/models", target.key, last=False)
     kinds = {
         "nothing": (b"", b""),
         "after an answer": (kept, b""),

@@ -69,7 +69,7 @@ def steering_fields(lab: Lab) -> str:
     statuses += [target.gateway.ask(target.key, headers=lines).status]
     statuses += [target.gateway.ask(target.key, headers={name: value}).status for name, value in lines.items()]
     for query in (f"api_base={url}&base_url={url}", f"host={host}", f"url={url}#@", f"/../../{host}"):
-        statuses += [target.gateway.ask(target.key, path=f"{client.CHAT}?{query}").status]
+        statuses += [target.gateway.ask(target.key, path=f"{client.CHAT_PATH}?{query}").status]
     lab.check(set(statuses) <= {200, 400}, f"answered {shares(statuses)}")
     _check_calls(lab, target, host)
     for call in target.upstream.calls:
@@ -98,7 +98,7 @@ def _check_calls(lab: Lab, target: Target, host: str) -> None:
     """Each call was made to what is configured, as it is configured, and nothing of the client's headers is in it."""
     configured = target.upstream.url.split("/")[2]
     for call in target.upstream.calls:
-        lab.check(call.line == f"POST {client.CHAT} HTTP/1.1", f"the upstream was asked for {call.line!r}")
+        lab.check(call.line == f"POST {client.CHAT_PATH} HTTP/1.1", f"the upstream was asked for {call.line!r}")
         lab.check(call.headers["host"] == configured, f"the upstream was told the host {call.headers['host']!r}")
         more = {*call.headers} - _OUR_HEADERS
         lab.check(not more, f"headers that are not ours went to the upstream: {more}")
@@ -146,13 +146,19 @@ def steering_names(lab: Lab) -> str:
 
 def _addressed(key: str, url: str, host: str) -> Iterator[tuple[str, bytes]]:
     """Requests whose target or Host is an address."""
-    raw = json.dumps(client.chat()).encode()
+    raw = client.CHAT_BODY
     base = url.removesuffix("/v1")
-    for target in (f"{base}{client.CHAT}", f"//{host}{client.CHAT}", f"/{url}", f"/{base}{client.CHAT}", f"@{host}/"):
+    for target in (
+        f"{base}{client.CHAT_PATH}",
+        f"//{host}{client.CHAT_PATH}",
+        f"/{url}",
+        f"/{base}{client.CHAT_PATH}",
+        f"@{host}/",
+    ):
         yield target, post(key, sized(raw), CLOSE, body=raw, first=f"POST {target} HTTP/1.1")
     yield "CONNECT", head(f"CONNECT {host} HTTP/1.1", f"Host: {host}", *bearer(key))
-    yield "a user", head(f"POST {client.CHAT} HTTP/1.1", f"Host: x@{host}", *bearer(key), sized(raw), CLOSE) + raw
-    yield "a URL", head(f"POST {client.CHAT} HTTP/1.1", f"Host: {url}", *bearer(key), sized(raw), CLOSE) + raw
+    yield "a user", head(f"POST {client.CHAT_PATH} HTTP/1.1", f"Host: x@{host}", *bearer(key), sized(raw), CLOSE) + raw
+    yield "a URL", head(f"POST {client.CHAT_PATH} HTTP/1.1", f"Host: {url}", *bearer(key), sized(raw), CLOSE) + raw
 
 
 def _documents(url: str) -> Iterator[object]:

@@ -4,11 +4,11 @@ What most attacks have in common is here: the one refusal that each may get, and
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from probes import wire
 from probes.gateways import ONE_TRY, Outside, config
+from probes.hands import side_by_side
 from probes.upstream import Upstream, good
 from probes.wire import Ending, Heard
 
@@ -16,8 +16,6 @@ SMUGGLED = "/smuggled-by-probe"
 """What a hidden request asks for; it must stand in no log."""
 
 HIDDEN = wire.head(f"GET {SMUGGLED} HTTP/1.1", "Host: x")
-
-_HANDS = 8
 
 Check = Callable[[bool, str], None]
 
@@ -47,8 +45,7 @@ class Target:
         def one(raw: bytes) -> Heard:
             return wire.say(self.address, raw, ending=ending, patience_s=patience_s)
 
-        with ThreadPoolExecutor(_HANDS) as hands:
-            return dict(zip(attacks, hands.map(one, attacks.values()), strict=True))
+        return dict(zip(attacks, side_by_side(one, attacks.values()), strict=True))
 
     def refused(self, attacks: Mapping[str, bytes], *statuses: int, ending: Ending = Ending.WAITS) -> str:
         """Each attack gets one answer, of one of these statuses and in our form, and its connection is closed.
@@ -106,9 +103,9 @@ class Targets:
         self._kept: tuple[Any, Outside, list[Upstream]] | None = None
 
     def lease(self, program: Sequence[str], upstreams: int, entries: Mapping[str, str], check: Check) -> Target:
-        """The kept gateway if it is what is wanted and alive, else a new one."""
+        """The kept gateway if it is what is wanted and goes on serving, else a new one."""
         wanted = (tuple(program), upstreams, dict(entries))
-        if self._kept is None or self._kept[0] != wanted or not self._kept[1].is_running:
+        if self._kept is None or self._kept[0] != wanted or self._kept[1].may_end:
             self.close()
             made = [Upstream(good()) for _ in range(upstreams)]
             given = dict(entries)

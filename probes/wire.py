@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from probes.client import CHAT, Answer
+from probes.client import CHAT_PATH, Answer
 
 PATIENCE_S = 3.0
 """A connection that should have been closed is waited for so long."""
@@ -179,14 +179,14 @@ def head(first: str, *lines: str) -> bytes:
     return "\r\n".join([first, *lines, "", ""]).encode("latin-1")
 
 
-def post(key: str | None, *lines: str, body: bytes = b"", first: str = f"POST {CHAT} HTTP/1.1") -> bytes:
+def post(key: str | None, *lines: str, body: bytes = b"", first: str = f"POST {CHAT_PATH} HTTP/1.1") -> bytes:
     """A chat request with these header lines beside those that it needs, and exactly this body behind its head."""
     return head(first, "Host: gw", *bearer(key), "Content-Type: application/json", *lines) + body
 
 
-def get(path: str, key: str | None, *lines: str, method: str = "GET") -> bytes:
-    """A request without a body, the last one on its connection."""
-    return head(f"{method} {path} HTTP/1.1", "Host: gw", *bearer(key), "Connection: close", *lines)
+def get(path: str, key: str | None, *lines: str, method: str = "GET", last: bool = True) -> bytes:
+    """A request without a body; `last`: the last one on its connection."""
+    return head(f"{method} {path} HTTP/1.1", "Host: gw", *bearer(key), *([CLOSE] if last else ()), *lines)
 
 
 def bearer(key: str | None) -> Sequence[str]:

@@ -1,23 +1,14 @@
-"""The project's tests. `python -m unittest` from the root runs them all and fails if fewer than FLOOR were found.
-
-Properties are tried with the same examples in every run, however slow the machine is. To look for new ones:
-HYPOTHESIS_PROFILE=explore.
+"""The project's tests. `python -m unittest` from the root runs them all and fails if fewer than FLOOR were found;
+`python -m tests` does the same in several processes.
 """
 
-import os
 import unittest
 from pathlib import Path
 
-from hypothesis import HealthCheck, settings
-
 from tests import _paths
 
-settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
-settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
-
 FLOOR = 1500
-_SUITES = ("unit", "contract", "property", "sim", "socket", "stress", "crash")
+SUITES = ("unit", "contract", "property", "sim", "socket", "stress", "crash")
 
 
 class FloorTest(unittest.TestCase):
@@ -33,7 +24,7 @@ class FloorTest(unittest.TestCase):
 def load_tests(loader: unittest.TestLoader, tests: unittest.TestSuite, pattern: str | None) -> unittest.TestSuite:
     """Collect every suite below this folder, then the floor; pattern is the file name pattern of the run."""
     here = Path(__file__).parent
-    for name in _SUITES:
+    for name in SUITES:
         tests.addTest(loader.discover(str(here / name), pattern or "test*.py", top_level_dir=str(_paths.ROOT)))
     FloorTest.found = tests.countTestCases()
     tests.addTest(FloorTest("test_no_test_went_missing"))

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from gateway.server import FrontLimits
 from llmkit.openai import usage_object
@@ -185,7 +186,8 @@ class ManyRoundsTest(FrontCase):
         replies: list[Answering] = [upstream.reply for upstream in upstreams]
         upstream = Upstream(*replies)
         self.addCleanup(upstream.close)
-        front = LiveFront(upstream, durability="full")
+        with mock.patch("gateway.server.IDLE_S", 0.01):
+            front = LiveFront(upstream, durability="full")
         self.addCleanup(front.stop)
         files, threads = open_files(), threading.active_count()
         for watched in upstreams:

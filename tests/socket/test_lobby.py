@@ -13,7 +13,7 @@ from gateway.exchange import Exchange
 from gateway.http_head import HeadLimits, HttpRefusal, RequestHead
 from gateway.lobby import Lobby
 from gateway.places import PlaceLimits
-from gateway.server import FrontLimits, FrontServer
+from gateway.server import _SLOW_READERS, FrontLimits, FrontServer
 from llmkit.room import FREE_BYTES, STEP_BYTES
 from tests.socket.test_server import GET, PATIENCE_S, TEXT, Client, FrontCase, echo, post
 
@@ -332,13 +332,13 @@ class PlaceTest(FrontCase):
         exchange.respond(200, TEXT, exchange.read_body())
 
     def crowd(self, server: FrontServer, *paths: str) -> list[Client]:
-        """Clients that have asked, in this order."""
-        clients = []
+        """Clients that have asked, in this order: each has its place, or stands in line, before the next one asks."""
+        clients, places = [], server.places
         for path in paths:
             client = self.connect(server)
-            before = begun(server)
+            before = places.taken + places.waiting
             client.send(GET.replace(b"/hello", path.encode()))
-            self.until(lambda before=before: begun(server) == before + 1)  # type: ignore[misc]
+            self.until(lambda before=before: places.taken + places.waiting > before)  # type: ignore[misc]
             clients.append(client)
         return clients
 
@@ -355,7 +355,9 @@ class PlaceTest(FrontCase):
     def test_a_request_that_waited_for_too_long_is_refused(self) -> None:
         """503 with a hint; its connection stays."""
         server = self.serve(self.handle, FrontLimits(places=PlaceLimits(1, 1, 1, 0.01)))
-        _, refused = self.crowd(server, "/a", "/b")
+        self.crowd(server, "/a")
+        refused = self.connect(server)
+        refused.send(GET)
         answer = refused.answer()
         self.assert_refused(answer, 503, "overloaded", closes=False)
         self.assertEqual(answer.headers["retry-after"], "1")
@@ -530,11 +532,13 @@ class PlaceTest(FrontCase):
         with mock.patch("gateway.server._ATTENDANTS", 10), mock.patch("gateway.server._UNPLACED", 9):
             limits = FrontLimits(places=PlaceLimits(1, 1, 1, PATIENCE_S))
             server = self.serve(handle, limits, exempt=lambda path: path in ("/long-metrics", "/healthz"))
-        for long, short in ((b"/long-metrics", b"/healthz"), (b"/long", b"/short")):
+        kinds = ((b"/long-metrics", b"/healthz", server._attendants), (b"/long", b"/short", server._workers))
+        for long, short, threads in kinds:
             crowd = [self.connect(server) for _ in range(12)]
             for deaf in crowd:
                 deaf.send(GET.replace(b"/hello", long))
                 deaf.sock.recv(1)
+            self.until(lambda threads=threads: threads.count - len(threads._idle) <= _SLOW_READERS)  # type: ignore[misc]
             asking = self.connect(server)
             asking.send(GET.replace(b"/hello", short))
             self.assertEqual(asking.answer().status, 200)

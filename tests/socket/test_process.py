@@ -17,7 +17,7 @@ from pathlib import Path
 
 from gateway import __version__
 from gateway.cli import main
-from tests.support.process import WAIT_S, GatewayProcess, environment, run_cli
+from tests.support.process import WAIT_S, GatewayProcess, call_cli, environment, run_cli
 from tests.support.world import CONFIG, USD
 
 QUICK = "[server]\nannounce_s = 0\ndrain_s = 5\n"
@@ -155,7 +155,7 @@ class CommandLineTest(unittest.TestCase):
             (("ledger", "void", "999999"), "hold"),
         ):
             with self.subTest(arguments=arguments):
-                done = run_cli(*arguments, "--data-dir", str(self.gateway.data_dir))
+                done = call_cli(*arguments, "--data-dir", str(self.gateway.data_dir))
                 self.assertEqual(done.returncode, 1)
                 self.assertIn(words, done.stderr)
                 self.assertNotIn("Traceback", done.stderr)
@@ -194,7 +194,7 @@ class CommandLineTest(unittest.TestCase):
         made = self.gateway.create_key(budget_usd="5")
         balances = self.gateway.cli("ledger", "balances")
         self.assertIn(("key", made["id"], 5 * USD), [(b["scope"], b["name"], b["limit_nanousd"]) for b in balances])
-        told = run_cli("ledger", "balances", "--data-dir", str(self.gateway.data_dir)).stdout.splitlines()
+        told = call_cli("ledger", "balances", "--data-dir", str(self.gateway.data_dir)).stdout.splitlines()
         self.assertEqual([line.split() for line in told[:2]], [["scope", "global"], ["name", "-"]])
 
 
@@ -222,7 +222,7 @@ class OfflineCommandLineTest(unittest.TestCase):
     def test_a_reader_that_left_ends_a_command_quietly(self) -> None:
         """As `| head` does; also one that only wanted the help."""
         with tempfile.TemporaryDirectory() as name:
-            run_cli("keys", "create", "--tenant", "acme", "--data-dir", name)
+            call_cli("keys", "create", "--tenant", "acme", "--data-dir", name)
             for arguments in (("keys", "list", "--data-dir", name), ("--help",), ("--version",)):
                 with self.subTest(arguments):
                     self.assertEqual(_run_unread(*arguments), (141, b""))
@@ -243,18 +243,18 @@ class OfflineCommandLineTest(unittest.TestCase):
                 gateway.signal(signal.SIGKILL)
                 gateway.wait()
             data = ("--data-dir", str(folder / "gateway-data"), "--json")
-            holds = json.loads(run_cli("ledger", "holds", *data).stdout)
+            holds = json.loads(call_cli("ledger", "holds", *data).stdout)
             self.assertEqual([hold["state"] for hold in holds], ["unresolved", "unresolved"])
             settle = ("ledger", "settle", str(holds[0]["id"]), "--usd", "99", *data)
-            refused = run_cli(*settle)
+            refused = call_cli(*settle)
             self.assertEqual(refused.returncode, 1)
             self.assertIn("--above-hold", refused.stderr)
-            self.assertEqual(run_cli(*settle, "--above-hold").returncode, 0)
-            run_cli("ledger", "void", str(holds[1]["id"]), *data)
-            self.assertEqual(run_cli("ledger", "void", str(holds[0]["id"]), *data).returncode, 1)
-            shown = json.loads(run_cli("keys", "show", made["id"], *data).stdout)
+            self.assertEqual(call_cli(*settle, "--above-hold").returncode, 0)
+            call_cli("ledger", "void", str(holds[1]["id"]), *data)
+            self.assertEqual(call_cli("ledger", "void", str(holds[0]["id"]), *data).returncode, 1)
+            shown = json.loads(call_cli("keys", "show", made["id"], *data).stdout)
             self.assertEqual((shown["spent_nanousd"], shown["unresolved_nanousd"]), (99 * USD, 0))
-            self.assertTrue(json.loads(run_cli("ledger", "verify", *data).stdout)["ok"])
+            self.assertTrue(json.loads(call_cli("ledger", "verify", *data).stdout)["ok"])
 
 
 class CheckTest(unittest.TestCase):

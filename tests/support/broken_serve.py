@@ -1,8 +1,9 @@
 """`python -m tests.support.broken_serve MISTAKE,MISTAKE ... ARGUMENTS` serves as `python -m gateway.api` does, with
 these mistakes.
 
-A mistake is a list of patches of the serving process; or one of the fronts of `sloppy_front` before it, or what stands
-around the process and hears its signals. Patches touch what the front is built on, never how it is built.
+A mistake is a list of patches of the serving process (owner, name, what it is instead), or limits, or one
+of the fronts of `sloppy_front` before it, or what stands around the process and hears its signals. Patches touch what
+the front is built on, never how it is built.
 """
 
 import contextlib
@@ -16,7 +17,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
-from unittest import mock
 
 from gateway import api, app, chat, cli, commands, relay, verdict
 from gateway import gateway as story
@@ -151,11 +151,6 @@ def _with_limits(*arguments: Any) -> Config:
     return dataclasses.replace(config, server=dataclasses.replace(config.server, **_limits))
 
 
-def _with(**limits: float) -> list[Any]:
-    """Serves with these limits, whatever the file says."""
-    return [mock.patch.dict(_limits, limits), mock.patch.object(cli, "load_config", _with_limits)]
-
-
 # --- signals ----------------------------------------------------------------------------------------------------
 
 
@@ -183,41 +178,43 @@ def _first_only(child: subprocess.Popen[bytes], number: int) -> None:
 
 AROUND = {"hears-once": _around(_first_only)}
 
-MISTAKES: dict[str, list[Any]] = {
+MISTAKES: dict[str, list[tuple[Any, str, Any]]] = {
     "reads-without-end": [
-        mock.patch.object(app, "OpenAICompatClient", _client_without_limits),
-        mock.patch.object(relay, "MOST_HELD_BYTES", _ENDLESS),
+        (app, "OpenAICompatClient", _client_without_limits),
+        (relay, "MOST_HELD_BYTES", _ENDLESS),
     ],
-    "forgets-the-dead": [mock.patch.object(app, "Ledger", _ForgetsTheDead)],
+    "forgets-the-dead": [(app, "Ledger", _ForgetsTheDead)],
     "repeats-secrets": [
-        mock.patch.object(verdict, "without_secrets", str),
-        mock.patch.object(api, "without_secrets", str),
-        mock.patch.object(
-            client, "_refusal", lambda head, body, **facts: _refuse(head, body, **facts | {"api_key": None})
-        ),
+        (verdict, "without_secrets", str),
+        (api, "without_secrets", str),
+        (client, "_refusal", lambda head, body, **facts: _refuse(head, body, **facts | {"api_key": None})),
     ],
-    "keys-by-id": [mock.patch.object(KeyRing, "authenticate", _by_id)],
-    "remembers-keys": [mock.patch.object(KeyRing, "authenticate", _remembered)],
-    "reads-leniently": [mock.patch.object(chat, "loads_object", json.loads)],
-    "rounds-numbers": [mock.patch.object(chat, "loads_object", _rounded)],
-    "fetches": [mock.patch.object(story, "parse_chat", _fetches)],
-    "forwards-everything": [mock.patch.object(openai, "_REMOVED", frozenset(openai.GATEWAY_FIELDS))],
-    "follows-redirects": [mock.patch.object(transport.Exchange, "start", _looks_where_it_is_sent)],
-    "does-not-look": [mock.patch.object(transport.Exchange, "start", _does_not_look)],
+    "keys-by-id": [(KeyRing, "authenticate", _by_id)],
+    "remembers-keys": [(KeyRing, "authenticate", _remembered)],
+    "reads-leniently": [(chat, "loads_object", json.loads)],
+    "rounds-numbers": [(chat, "loads_object", _rounded)],
+    "fetches": [(story, "parse_chat", _fetches)],
+    "forwards-everything": [(openai, "_REMOVED", frozenset(openai.GATEWAY_FIELDS))],
+    "follows-redirects": [(transport.Exchange, "start", _looks_where_it_is_sent)],
+    "does-not-look": [(transport.Exchange, "start", _does_not_look)],
     "relays-headers": [
-        mock.patch.object(transport.Exchange, "start", _remembers_the_head),
-        mock.patch.object(api, "fact_headers", _all_fields),
+        (transport.Exchange, "start", _remembers_the_head),
+        (api, "fact_headers", _all_fields),
     ],
-    "takes-any-name": [mock.patch.object(commands, "_optional_text", _any_text)],
-    "logs-in-words": [mock.patch.object(OpLog, "event", _in_words)],
-    "waits-for-readers": _with(write_timeout_s=_FOR_EVER_S),
-    "keeps-the-idle": _with(idle_timeout_s=_FOR_EVER_S),
-    "admits-everybody": _with(max_in_flight=1024, max_per_tenant=1024, queue_wait_s=_FOR_EVER_S),
-    "accepts-everybody": _with(max_connections=2048),
-    "takes-any-size": _with(max_body_bytes=_ENDLESS),
-    "cuts-at-once": _with(announce_s=0, drain_s=0),
-    "never-ends": _with(drain_s=_FOR_EVER_S),
+    "takes-any-name": [(commands, "_optional_text", _any_text)],
+    "logs-in-words": [(OpLog, "event", _in_words)],
 }
+
+LIMITS: dict[str, dict[str, float]] = {
+    "waits-for-readers": {"write_timeout_s": _FOR_EVER_S},
+    "keeps-the-idle": {"idle_timeout_s": _FOR_EVER_S},
+    "admits-everybody": {"max_in_flight": 1024, "max_per_tenant": 1024, "queue_wait_s": _FOR_EVER_S},
+    "accepts-everybody": {"max_connections": 2048},
+    "takes-any-size": {"max_body_bytes": _ENDLESS},
+    "cuts-at-once": {"announce_s": 0, "drain_s": 0},
+    "never-ends": {"drain_s": _FOR_EVER_S},
+}
+"""Limits that hold whatever the file says."""
 
 
 def program(*mistakes: str) -> tuple[str, ...]:
@@ -232,9 +229,11 @@ def serve() -> int:
 
 if __name__ == "__main__":
     mistakes = sys.argv[1].split(",")
+    patches = [patch for mistake in mistakes for patch in MISTAKES.get(mistake, ())]
     for mistake in mistakes:
-        for patch in MISTAKES.get(mistake, ()):
-            patch.start()
+        _limits |= LIMITS.get(mistake, {})
+    for owner, name, broken in [*patches, (cli, "load_config", _with_limits)]:
+        setattr(owner, name, broken)
     fronts = [FRONTS[mistake] for mistake in mistakes if mistake in FRONTS]
     around = [AROUND[mistake] for mistake in mistakes if mistake in AROUND]
     sys.exit(around[0]() if around else stand_before(fronts[0], serve) if fronts else serve())

@@ -112,7 +112,7 @@ FAULTS: dict[str, list[Any]] = {
     "cache-expiry": [_ANY_TENANT],
     "cache-unworthy-answers": [mock.patch.object(caching, "refusal", lambda document, response_format: None)],
     "cache-damage": [mock.patch.object(ExactCache, "lookup", _breaks_with_its_file)],
-    "rate-under-load": [mock.patch.object(admission, "TokenBucket", buckets.FixedWindow)],
+    "rate-under-load": [mock.patch.object(admission, "TokenBucket", lambda rate, burst: TokenBucket(2 * rate, burst))],
     "rate-to-the-unit": [mock.patch.object(admission, "TokenBucket", lambda rate, burst: TokenBucket(rate, burst + 1))],
     "rate-refusals": [mock.patch.object(admission.Admitted, "give_back", lambda self, now_s, facts: None)],
     "callers-errors": [mock.patch.object(verdict, "_CLIENTS_FAULT", verdict._BUSY)],
@@ -141,7 +141,7 @@ OTHERS: tuple[tuple[str, Any], ...] = (
     ("abandoned-half-open", mock.patch.object(health, "Breaker", breakers.WaitsForTheProbe)),
     ("callers-timeouts", mock.patch.object(health, "Breaker", breakers.CountsReleases)),
     ("unexpected-errors", mock.patch.object(OpLog, "error", lambda self, error: self.event("error", text=repr(error)))),
-    ("rate-refusals", mock.patch.object(admission, "TokenBucket", buckets.NoLock)),
+    ("rate-to-the-unit", mock.patch.object(admission, "TokenBucket", buckets.NoLock)),
 )
 """More mistakes that a probe must find; each is one patch."""
 

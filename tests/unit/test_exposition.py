@@ -3,11 +3,7 @@
 import math
 import unittest
 
-from hypothesis import given
-from hypothesis import strategies as st
-
-from gateway.exposition import Family, Kind, Sample, bucket_label, counter, counters, gauge, render
-from tests.support.scrapes import Page
+from gateway.exposition import bucket_label, counter, counters, gauge, render
 
 
 class RenderTest(unittest.TestCase):
@@ -39,15 +35,6 @@ class RenderTest(unittest.TestCase):
         self.assertIn(f"\na_total {2**60 + 1}\n", page)
         self.assertIn("\nb 1\n", page)
         self.assertIn("\nc 0.1\n", page)
-
-    @given(st.text(st.characters(exclude_categories=["Cs"])), st.floats(allow_nan=False) | st.integers(-(2**53), 2**53))
-    def test_any_label_and_any_number_come_through(self, text: str, value: float) -> None:
-        """Quotes, backslashes and line ends too."""
-        page = Page(
-            render([Family("a", Kind.GAUGE, "A.", [Sample({"x": text, "y": "z"}, value)]), gauge("b", "B.", 1)])
-        )
-        self.assertEqual(page.value("a", x=text, y="z"), value)
-        self.assertEqual(page.value("b"), 1)
 
     def test_bounds_are_written_as_people_write_them(self) -> None:
         """Nothing is appended to whole seconds."""

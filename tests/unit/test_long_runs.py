@@ -9,9 +9,11 @@ from evals.gates import Gate
 from evals.labels import LONG_LABELS
 from evals.openloop import End, Reply
 from evals.overload import outcome
-from evals.overload_report import CAPACITY_PER_S, Tally, moments, phases, told
+from evals.overload_plan import CAPACITY_PER_S, moments, phases
+from evals.overload_tally import Tally, told
 from evals.soak_plan import Kind, Verdict
-from evals.soak_report import columns, is_quiet, latency, rss_growth_mib, wal_growth_mib
+from evals.soak_report import columns, is_quiet, rss_growth_mib, wal_growth_mib
+from evals.stats import latency
 
 MIB = 1 << 20
 MACHINE = {"commit": "abc", "python": "3.11", "cpus": 2, "load_average": 1.0}

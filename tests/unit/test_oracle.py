@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from evals.metered import Manner, Metered
-from evals.oracle import MOST_FAULTS, Audit, Hold, Row, audit, groups, misrecorded, read_rows
+from evals.oracle import MOST_FAULTS, Audit, audit, groups, misrecorded
+from evals.rows import Hold, Row, read_rows
 from gateway.migrations import MIGRATIONS
 
 CALL = Metered(1, "d0", Manner.GOOD, prompt=20, cached=10, completion=8, told=True)

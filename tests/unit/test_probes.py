@@ -8,11 +8,13 @@ import socket
 import threading
 import unittest
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 from probes import wire
 from probes.__main__ import main
 from probes.catalog import PROBES
-from probes.lab import Lab, Probe, run
+from probes.lab import Enough, Lab, Probe, run
+from probes.rates import most_over
 from probes.target import Target, shares
 from probes.wire import JUNK, Ending, Heard, Wire, say
 from tests import _paths
@@ -190,6 +192,56 @@ class RefusalTest(unittest.TestCase):
         """By status, in order."""
         self.assertEqual(shares([404, 400, 404]), "1 x 400, 2 x 404")
         self.assertEqual(shares([]), "no answer")
+
+
+class RatesTest(unittest.TestCase):
+    """By how much admissions pass a rate of 20 a second and a burst of 10, each known to lie between two moments."""
+
+    def test_a_burst_and_its_refill_are_no_more_than_may_be(self) -> None:
+        """Ten at once, then one for each twentieth of a second."""
+        exact = [(0.0, 0.0)] * 10 + [(at / 20, at / 20) for at in range(1, 9)]
+        self.assertAlmostEqual(most_over(exact), 0)
+
+    def test_one_more_is_over_by_one(self) -> None:
+        """At once, or in an interval that does not begin with the first."""
+        self.assertEqual(most_over([(0.0, 0.0)] * 11), 1)
+        self.assertAlmostEqual(most_over([(0.0, 0.0), *[(5.0, 5.0)] * 11, (5.05, 5.05)]), 1)
+
+    def test_what_takes_long_may_have_been_admitted_early_or_late(self) -> None:
+        """An interval counts only those that surely lie in it."""
+        self.assertLess(most_over([(0.0, 0.0)] * 10 + [(0.0, 0.5)] * 5), 0.001)
+        self.assertLess(most_over([(0.0, 1.0)] * 5 + [(0.9, 0.9)] * 10), 0.001)
+
+    def test_of_nothing_nothing_is_over(self) -> None:
+        """Nor of one."""
+        self.assertLess(most_over([]), 0)
+        self.assertLess(most_over([(1.0, 2.0)]), 0)
+
+
+class OneFaultTest(unittest.TestCase):
+    """A lab that looks for one fault."""
+
+    def test_it_ends_with_the_first(self) -> None:
+        """And says no more than that one."""
+        verdict = run(ALARMED, Lab(one_fault=True))
+        self.assertEqual((verdict.found, verdict.seen), (True, "fault 0"))
+
+    def test_a_fault_of_another_thread_ends_nothing_there(self) -> None:
+        """The probe's own thread stops at its next one."""
+        with Lab(one_fault=True) as lab:
+            with ThreadPoolExecutor(1) as elsewhere:
+                elsewhere.submit(lab.check, False, "there").result()
+            self.assertRaises(Enough, lab.check, False, "here")
+        self.assertEqual(lab.faults, ["there", "here"])
+
+    def test_what_never_happens_is_its_fault(self) -> None:
+        """Waiting for it ends the probe as a check does; another lab goes on."""
+        with Lab(one_fault=True) as lab:
+            self.assertRaises(Enough, lab.must, lambda: False, "late", 0)
+        with Lab() as lab:
+            self.assertFalse(lab.must(lambda: False, "late", 0))
+            self.assertTrue(lab.must(lambda: True, "never told", 0))
+        self.assertEqual(lab.faults, ["late"])
 
 
 class WireTest(unittest.TestCase):
