@@ -1,0 +1,93 @@
+"""Clauses: the few changes of order and construction that leave a question the same, made before two are compared.
+
+Rules:
+- a phrase before the question, up to a comma, goes behind it: `at the pharmacy, can I pay` is `can I pay at the pharmacy`
+- a passive with `by` is active: `was the gun missed by Emily` is `did Emily miss the gun`
+- `is a child allowed to drive` is `can a child drive`
+- two single things joined by `and` or `or` have one order
+- what something costs is its price; where something is located is where it is
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from gateway.semantic.frames import Frame, Opening
+from gateway.semantic.grammar import AUXILIARIES, CLOSED, PREPOSITIONS, QUESTION_WORDS
+from gateway.semantic.inflection import PAST
+from gateway.semantic.tokens import Said, Token
+
+_FRONTS: Final = PREPOSITIONS | {"if"}
+_STARTS: Final = QUESTION_WORDS | AUXILIARIES.keys()
+_JOINS: Final = frozenset({"and", "or"})
+_PASSIVE_FRAMES: Final = frozenset({Frame.YES_NO, Frame.WHAT})
+
+
+def unfronted(words: Sequence[str]) -> Sequence[str]:
+    """A phrase in front of the question is put behind it."""
+    if not words or words[0] not in _FRONTS or "," not in words:
+        return words
+    comma = words.index(",")
+    question = comma + 1
+    if question == len(words) or words[question] not in _STARTS or words[1] in QUESTION_WORDS:
+        return words
+    return [*words[question:], *words[:comma]]
+
+
+def settled(opening: Opening, said: Said) -> tuple[Opening, Said]:
+    """The question in the one construction and order in which it is compared."""
+    opening, said = _priced(opening, _without_located(opening, said))
+    said = _permitted(opening, said)
+    said = _active(opening, said)
+    return opening, said._replace(tokens=_in_one_order(said.tokens))
+
+
+def _without_located(opening: Opening, said: Said) -> Said:
+    if opening.frame is Frame.WHERE and said.kind == "be" and said.tokens and said.tokens[-1].key == "located":
+        return said._replace(tokens=said.tokens[:-1])
+    return said
+
+
+def _priced(opening: Opening, said: Said) -> tuple[Opening, Said]:
+    asks = opening.frame in (Frame.AMOUNT, Frame.WHAT)
+    if asks and said.kind == "do" and len(said.tokens) > 1 and said.tokens[-1].key == "price":
+        return Opening(Frame.PRICE), Said(said.tokens[:-1], "", said.mode)
+    return opening, said
+
+
+def _permitted(opening: Opening, said: Said) -> Said:
+    """`is X allowed to` as `can X`."""
+    keys = [token.key for token in said.tokens]
+    if opening.frame is not Frame.YES_NO or said.kind != "be" or said.mode or "allow~ed" not in keys[1:]:
+        return said
+    place = keys.index("allow~ed", 1)
+    if keys[place + 1 : place + 2] != ["to"]:
+        return said
+    return Said(said.tokens[:place] + said.tokens[place + 2 :], "modal", "can")
+
+
+def _active(opening: Opening, said: Said) -> Said:
+    keys = [token.key for token in said.tokens]
+    if opening.frame not in _PASSIVE_FRAMES or said.kind != "be" or keys.count("by") != 1:
+        return said
+    by = keys.index("by")
+    agent = said.tokens[by + 1 :]
+    if by == 0 or not agent or not keys[by - 1].endswith(PAST) or not PREPOSITIONS.isdisjoint(keys[by + 1 :]):
+        return said
+    verb = Token(keys[by - 1].removesuffix(PAST))
+    return Said([*agent, verb, *said.tokens[: by - 1]], "do", said.mode)
+
+
+def _in_one_order(tokens: list[Token]) -> list[Token]:
+    """`a nurse and an actor` at the end, sorted: only where the small words show that each side is a single word."""
+    if len(tokens) < 3 or tokens[-2].key not in _JOINS:
+        return tokens
+    left, join, right = tokens[-3:]
+    if not _begins_a_phrase(tokens, len(tokens) - 3) or left.has_article != right.has_article or right.key > left.key:
+        return tokens
+    return [*tokens[:-3], right, join, left]
+
+
+def _begins_a_phrase(tokens: list[Token], place: int) -> bool:
+    if tokens[place].key in CLOSED or tokens[place + 2].key in CLOSED:
+        return False
+    return tokens[place].has_article or place == 0 or tokens[place - 1].key in PREPOSITIONS
