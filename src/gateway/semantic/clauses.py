@@ -5,6 +5,7 @@ Rules:
 - a passive with `by` is active: `was the gun missed by Emily` is `did Emily miss the gun`
 - `is a child allowed to drive` is `can a child drive`
 - two single things joined by `and` or `or` have one order
+- to change or turn one thing into another is to convert it to the other
 - what something costs is its price; where something is located is where it is
 """
 
@@ -19,6 +20,7 @@ from gateway.semantic.tokens import Said, Token
 _FRONTS: Final = PREPOSITIONS | {"if"}
 _STARTS: Final = QUESTION_WORDS | AUXILIARIES.keys()
 _JOINS: Final = frozenset({"and", "or"})
+_CONVERTING: Final = frozenset({"change", "convert", "turn"})
 _PASSIVE_FRAMES: Final = frozenset({Frame.YES_NO, Frame.WHAT})
 
 
@@ -37,7 +39,7 @@ def settled(opening: Opening, said: Said) -> tuple[Opening, Said]:
     """The question in the one construction and order in which it is compared."""
     opening, said = _priced(opening, _without_located(opening, said))
     said = _permitted(opening, said)
-    said = _active(opening, said)
+    said = _converted(_active(opening, said))
     return opening, said._replace(tokens=_in_one_order(said.tokens))
 
 
@@ -70,11 +72,25 @@ def _active(opening: Opening, said: Said) -> Said:
     if opening.frame not in _PASSIVE_FRAMES or said.kind != "be" or keys.count("by") != 1:
         return said
     by = keys.index("by")
-    agent = said.tokens[by + 1 :]
-    if by == 0 or not agent or not keys[by - 1].endswith(PAST) or not PREPOSITIONS.isdisjoint(keys[by + 1 :]):
+    end = next((place for place in range(by + 1, len(keys)) if keys[place] in PREPOSITIONS), len(keys))
+    if by == 0 or end == by + 1 or not keys[by - 1].endswith(PAST):
         return said
     verb = Token(keys[by - 1].removesuffix(PAST))
-    return Said([*agent, verb, *said.tokens[: by - 1]], "do", said.mode)
+    return Said([*said.tokens[by + 1 : end], verb, *said.tokens[: by - 1], *said.tokens[end:]], "do", said.mode)
+
+
+def _converted(said: Said) -> Said:
+    """`change|turn X into Y` as `convert X to Y`."""
+    keys = [token.key for token in said.tokens]
+    if keys.count("into") != 1:
+        return said
+    into = keys.index("into")
+    verbs = [place for place in range(into) if keys[place] in _CONVERTING]
+    if not verbs:
+        return said
+    tokens = list(said.tokens)
+    tokens[into], tokens[verbs[-1]] = Token("to"), Token("convert")
+    return said._replace(tokens=tokens)
 
 
 def _in_one_order(tokens: list[Token]) -> list[Token]:

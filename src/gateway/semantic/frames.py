@@ -3,7 +3,7 @@
 Decides what is asked for (a way, a time, a reason, permission, ...) from the first words. A row is a possible wrong
 answer, as in the lexicon. Rules:
 - two openings share a frame only if the same answer serves both; a year is not a date, and `should` is not `need`
-- what an opening says besides (past, best, would) stays with it
+- what an opening says besides stays with it: a mode counts, a sense counts against another sense
 """
 
 from collections.abc import Sequence
@@ -44,10 +44,11 @@ class Frame(StrEnum):
 
 
 class Opening(NamedTuple):
-    """The first words of a question: what they ask for, and what they say besides."""
+    """The first words of a question: what they ask for, the mode they are in, and the sense they narrow it to."""
 
     frame: Frame
-    says: str = ""
+    mode: str = ""
+    sense: str = ""
 
 
 ROWS: Final = (
@@ -56,7 +57,9 @@ ROWS: Final = (
     ("how do|can|could|would you", Opening(Frame.YOUR_WAY)),
     ("how to", Opening(Frame.WAY)),
     ("what is|are [the|a] way|ways|method|methods|process|procedure|steps to", Opening(Frame.WAY)),
-    ("what steps do|can i|we take|follow to", Opening(Frame.WAY)),
+    ("what steps do|can|should|must i|we take|follow to", Opening(Frame.WAY)),
+    ("what do i|we need|have to do to", Opening(Frame.WAY)),
+    ("in what way|ways can|do i|we", Opening(Frame.WAY)),
     ("how should i|we|one", Opening(Frame.PROPER_WAY)),
     ("what is the right|correct|proper way|method|procedure to", Opening(Frame.PROPER_WAY)),
     ("how", Opening(Frame.MANNER)),
@@ -65,7 +68,7 @@ ROWS: Final = (
     ("what is the number of", Opening(Frame.COUNT)),
     ("how long", Opening(Frame.DURATION)),
     ("how much time", Opening(Frame.DURATION)),
-    ("how long|much time does|do it [usually|normally|typically] take", Opening(Frame.TIME_TAKEN)),
+    ("how long does|do it [usually|normally|typically] take", Opening(Frame.TIME_TAKEN)),
     ("how much time does|do it [usually|normally|typically] take", Opening(Frame.TIME_TAKEN)),
     ("how long did it take", Opening(Frame.TIME_TAKEN, "past")),
     ("how much time did it take", Opening(Frame.TIME_TAKEN, "past")),
@@ -96,18 +99,23 @@ ROWS: Final = (
     ("who", Opening(Frame.WHO)),
     ("what|which person", Opening(Frame.WHO)),
     ("can|may|could i|we|one", Opening(Frame.POSSIBILITY)),
-    ("is it possible [for me|us] to", Opening(Frame.POSSIBILITY, "possible")),
-    ("is there a|any way to", Opening(Frame.POSSIBILITY, "possible")),
-    ("am i allowed|permitted to", Opening(Frame.POSSIBILITY, "allowed")),
-    ("are we allowed|permitted to", Opening(Frame.POSSIBILITY, "allowed")),
-    ("is it allowed|permitted to", Opening(Frame.POSSIBILITY, "allowed")),
+    ("is it possible to", Opening(Frame.POSSIBILITY, sense="possible")),
+    ("is it possible for me|us to", Opening(Frame.POSSIBILITY, sense="possible")),
+    ("is there a|any way to", Opening(Frame.POSSIBILITY, sense="possible")),
+    ("am i able to", Opening(Frame.POSSIBILITY, sense="possible")),
+    ("are we able to", Opening(Frame.POSSIBILITY, sense="possible")),
+    ("am i allowed|permitted to", Opening(Frame.POSSIBILITY, sense="allowed")),
+    ("are we allowed|permitted to", Opening(Frame.POSSIBILITY, sense="allowed")),
+    ("is it allowed|permitted to", Opening(Frame.POSSIBILITY, sense="allowed")),
+    ("is it allowed|permitted for me|us to", Opening(Frame.POSSIBILITY, sense="allowed")),
     ("should i|we|you|one", Opening(Frame.ADVICE)),
     ("do i|we|you|one need|have|require to", Opening(Frame.DUTY)),
     ("do i|we|you|one have got to", Opening(Frame.DUTY)),
     ("must i|we|you|one", Opening(Frame.DUTY)),
     ("am i required|obliged to", Opening(Frame.DUTY)),
     ("are we required|obliged to", Opening(Frame.DUTY)),
-    ("is it necessary|required|mandatory|compulsory [for me|us] to", Opening(Frame.DUTY)),
+    ("is it necessary|required|mandatory|compulsory to", Opening(Frame.DUTY)),
+    ("is it necessary|required|mandatory|compulsory for me|us to", Opening(Frame.DUTY)),
     ("what|which kind|kinds|type|types|sort|sorts of", Opening(Frame.KIND)),
     ("what|which", Opening(Frame.WHAT)),
     ("what|which of the", Opening(Frame.WHAT)),

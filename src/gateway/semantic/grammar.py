@@ -34,7 +34,7 @@ AUXILIARIES: Final = {
     "would": Auxiliary("modal", "would"),
     "should": Auxiliary("modal", "should"),
     "can": Auxiliary("modal", "can"),
-    "could": Auxiliary("modal", "could"),
+    "could": Auxiliary("modal", "can"),
     "may": Auxiliary("modal", "may"),
     "might": Auxiliary("modal", "might"),
     "must": Auxiliary("modal", "must"),

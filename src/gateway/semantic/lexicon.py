@@ -24,7 +24,7 @@ SYNONYMS: Final = (
     Synonyms("doctor physician gp", "the person to see when ill"),
     Synonyms("big large", "one size"),
     Synonyms("photo photograph picture", "one thing to take, show or send"),
-    Synonyms("reduce decrease", "one direction"),
+    Synonyms("reduce decrease lower", "one direction"),
     Synonyms("increase raise", "one direction"),
     Synonyms("show display", "what a screen does"),
     Synonyms("help assist", "assist is the formal word"),
@@ -185,14 +185,22 @@ SET_PHRASES: Final = (
     ("come|comes with", "include"),
     ("close to", "near"),
     ("have|has [got] to", "need to"),
+    ("need|needs to have", "need"),
+    ("have|has to have", "need"),
     ("in order to", "to"),
+    ("prior to", "before"),
+    ("more than", "over"),
+    ("less than", "under"),
+    ("till", "until"),
+    ("below", "under"),
     ("so as to", "to"),
     ("two factor", "two-factor"),
     ("two-factor|two-step authentication", "2fa"),
     ("two factor authentication", "2fa"),
     ("rather than", "instead of"),
     ("united kingdom", "britain"),
-    ("united states [of america]", "america"),
+    ("united states", "america"),
+    ("united states of america", "america"),
     ("will happen if", "happen if"),
     ("in the year", "in"),
     ("electronic mail", "email"),
@@ -259,3 +267,11 @@ NUMBERS: Final = {
         )
     },
 }
+
+ANY_CASE: Final = frozenset(
+    "monday tuesday wednesday thursday friday saturday sunday"
+    " january february april june july september october november december"
+    " api atm bmi ceo cfo cto csv cv dna dvd eu faq fbi fifa gdp gdpr gps gpu cpu hiv hr html http https jpg json mri nasa"
+    " nato nba nfl nhs pc pdf phd png rna sms sql tv uk un url usa usb vat vpn wifi xml".split()
+)
+"""Names that are often written without a capital, and are no other word then. (Not: pin, may, march, who, us, aids.)"""

@@ -49,9 +49,11 @@ class Phrases(Generic[T]):
 
 
 def expand(pattern: str) -> list[tuple[str, ...]]:
-    """Every phrase that a pattern stands for."""
+    """Every phrase that a pattern stands for. ValueError if a bracket does not begin and end one part."""
     return [tuple(filter(None, phrase)) for phrase in product(*map(_choices, pattern.split()))]
 
 
 def _choices(part: str) -> list[str]:
+    if (part[0] == "[") != (part[-1] == "]"):
+        raise ValueError(f"{part!r}: what may be missing is one word")
     return ["", *part[1:-1].split("|")] if part[0] == "[" else part.split("|")

@@ -52,7 +52,7 @@ def read(text: str) -> Question:
     opening, told = settled(opening, said(rest, opening.frame))
     keys = tuple(token.key for token in told.tokens)
     quoted = quotations(flat)
-    mode, sense = told.mode or opening.says, told.kind
+    mode, sense = told.mode or opening.mode, told.kind or opening.sense
     document = (VERSION, opening.frame.value, mode, quoted, sorted(key for key in keys if key not in BINDERS))
     return Question(
         text, opening.frame, sense, mode, quoted, keys, words.capitals, sha256(repr(document).encode()).digest()

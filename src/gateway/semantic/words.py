@@ -4,7 +4,7 @@ Rules:
 - everything that is not white space is a word or a sign; the only signs that say nothing are PAUSES right behind a word
   or at the end, and quotes in pairs (what they quote is compared elsewhere)
 - a hyphen, dot, apostrophe or ampersand inside a word is part of it; between two digits a hyphen is a sign
-- a capital tells where the text has both: not in lower case, in capitals, or in a Title Like This One
+- a capital tells where the text has both: not where only I has one, in capitals, or in a Title Like This One
 - a small word in capitals is a name: US, IT, WHO, and vitamin A
 """
 
@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from gateway.semantic import lexicon
 from gateway.semantic.grammar import CLOSED
 
 _PIECE: Final = re.compile(
@@ -34,6 +35,8 @@ class Capitals:
     lower: frozenset[str]
 
 
+_TELLS_NOTHING: Final = CLOSED | lexicon.ANY_CASE | frozenset(name for names in lexicon.UNITS for name in names.split())
+_I: Final = frozenset({"I", "I'm", "I've", "I'd", "I'll"})
 _NO_CAPITALS: Final = Capitals(frozenset(), frozenset())
 
 
@@ -50,7 +53,7 @@ def scan(text: str) -> Words:
     matches = list(_PIECE.finditer(text))
     written = [match.group() for match in matches]
     starts = _starts(written)
-    mixed = not (text.islower() or text.isupper())
+    mixed = not text.isupper() and not all(piece.islower() or piece in _I for piece in written if piece[0].isalpha())
     titled = mixed and any(map(_is_titled, written, starts))
     lower = [
         _lower(piece, named=mixed and not start and (not titled or len(piece) > 1))
@@ -97,6 +100,7 @@ def _without_silent_signs(pieces: list[str], matches: list[re.Match[str]]) -> li
 
 
 def _capitals(written: list[str], starts: list[bool]) -> Capitals:
-    inner = {piece for piece, start in zip(written, starts, strict=True) if not start}
-    names = {piece.lower() for piece in inner if piece[0].isupper()} - CLOSED
-    return Capitals(frozenset(names), frozenset(piece for piece in inner if piece[0].islower()) - CLOSED)
+    inner = {piece.split("'", 1)[0] or piece for piece, start in zip(written, starts, strict=True) if not start}
+    names = {piece.lower() for piece in inner if piece[0].isupper() and len(piece) > 1}
+    plain = {piece for piece in inner if piece[0].islower()}
+    return Capitals(frozenset(names - _TELLS_NOTHING), frozenset(plain - _TELLS_NOTHING))
