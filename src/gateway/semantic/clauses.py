@@ -4,6 +4,7 @@ Rules:
 - a phrase before the question, up to a comma, goes behind it: `at the pharmacy, can I pay` is `can I pay at the pharmacy`
 - a passive with `by` is active: `was the gun missed by Emily` is `did Emily miss the gun`
 - `is a child allowed to drive` is `can a child drive`
+- `who is the author of X` and `who was X written by` are `who wrote X`; `what does X mean` asks its meaning
 - two single things joined by `and` or `or` have one order
 - to change or turn one thing into another is to convert it to the other
 - what something costs is its price; where something is located is where it is
@@ -15,12 +16,24 @@ from typing import Final
 from gateway.semantic.frames import Frame, Opening
 from gateway.semantic.grammar import AUXILIARIES, CLOSED, PREPOSITIONS, QUESTION_WORDS
 from gateway.semantic.inflection import PAST
-from gateway.semantic.tokens import Said, Token
+from gateway.semantic.tokens import OF, Said, Token
 
 _FRONTS: Final = PREPOSITIONS | {"if"}
 _STARTS: Final = QUESTION_WORDS | AUXILIARIES.keys()
 _JOINS: Final = frozenset({"and", "or"})
 _CONVERTING: Final = frozenset({"change", "convert", "turn"})
+_ENABLED: Final = frozenset({"allow~ed", "able"})
+_AGENTS: Final = {
+    "author": "write",
+    "composer": "compose",
+    "creator": "create",
+    "designer": "design",
+    "discoverer": "discover",
+    "founder": "establish",
+    "inventor": "invent",
+    "painter": "paint",
+}
+"""Who did it once, and what was done; all of these deeds are past, whatever the tense of the question."""
 _PASSIVE_FRAMES: Final = frozenset({Frame.YES_NO, Frame.WHAT})
 
 
@@ -37,8 +50,8 @@ def unfronted(words: Sequence[str]) -> Sequence[str]:
 
 def settled(opening: Opening, said: Said) -> tuple[Opening, Said]:
     """The question in the one construction and order in which it is compared."""
-    opening, said = _priced(opening, _without_located(opening, said))
-    said = _permitted(opening, said)
+    opening, said = _priced(*_meant(opening, _without_located(opening, said)))
+    said = _agent(opening, _possible(opening, said))
     said = _converted(_active(opening, said))
     return opening, said._replace(tokens=_in_one_order(said.tokens))
 
@@ -49,22 +62,49 @@ def _without_located(opening: Opening, said: Said) -> Said:
     return said
 
 
-def _priced(opening: Opening, said: Said) -> tuple[Opening, Said]:
-    asks = opening.frame in (Frame.AMOUNT, Frame.WHAT)
-    if asks and said.kind == "do" and len(said.tokens) > 1 and said.tokens[-1].key == "price":
-        return Opening(Frame.PRICE), Said(said.tokens[:-1], "", said.mode)
+def _meant(opening: Opening, said: Said) -> tuple[Opening, Said]:
+    """`what does X mean` as `what is the meaning of X`."""
+    asks = opening.frame is Frame.WHAT and said.kind == "do" and not said.mode
+    if asks and len(said.tokens) > 1 and said.tokens[-1].key == "mean":
+        return Opening(Frame.MEANING), Said(said.tokens[:-1], "", "")
     return opening, said
 
 
-def _permitted(opening: Opening, said: Said) -> Said:
-    """`is X allowed to` as `can X`."""
+def _priced(opening: Opening, said: Said) -> tuple[Opening, Said]:
+    """`how much does X cost in Y` as `what is the price of X in Y`."""
+    if opening.frame not in (Frame.AMOUNT, Frame.WHAT) or said.kind != "do":
+        return opening, said
     keys = [token.key for token in said.tokens]
-    if opening.frame is not Frame.YES_NO or said.kind != "be" or said.mode or "allow~ed" not in keys[1:]:
+    for place in range(1, len(keys)):
+        if keys[place] == "price" and (place + 1 == len(keys) or keys[place + 1] in PREPOSITIONS):
+            return Opening(Frame.PRICE), Said(said.tokens[:place] + said.tokens[place + 1 :], "", said.mode)
+    return opening, said
+
+
+def _possible(opening: Opening, said: Said) -> Said:
+    """`is X allowed to` and `is it possible for X to` as `can X`."""
+    keys = [token.key for token in said.tokens]
+    if opening.frame is not Frame.YES_NO or said.kind != "be" or said.mode:
         return said
-    place = keys.index("allow~ed", 1)
-    if keys[place + 1 : place + 2] != ["to"]:
+    if keys[:3] == ["it", "possible", "for"] and "to" in keys[4:]:
+        to = keys.index("to", 4)
+        return Said(said.tokens[3:to] + said.tokens[to + 1 :], "modal", "can")
+    for place in range(1, len(keys) - 1):
+        if keys[place] in _ENABLED and keys[place + 1] == "to":
+            return Said(said.tokens[:place] + said.tokens[place + 2 :], "modal", "can")
+    return said
+
+
+def _agent(opening: Opening, said: Said) -> Said:
+    """`who is the author of X` and `who was X written by` as `who wrote X`."""
+    keys = [token.key for token in said.tokens]
+    if opening.frame is not Frame.WHO or said.kind != "be" or len(keys) < 3:
         return said
-    return Said(said.tokens[:place] + said.tokens[place + 2 :], "modal", "can")
+    if keys[1] == OF and keys[0] in _AGENTS:
+        return Said([Token(_AGENTS[keys[0]] + PAST), *said.tokens[2:]], "", "")
+    if keys[-1] == "by" and keys[-2].endswith(PAST) and said.mode == "past":
+        return Said([said.tokens[-2], *said.tokens[:-2]], "", "")
+    return said
 
 
 def _active(opening: Opening, said: Said) -> Said:

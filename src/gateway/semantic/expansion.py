@@ -21,7 +21,8 @@ _UNIT_NAMES: Final = frozenset(name for names in lexicon.UNITS for name in names
 
 def expanded(words: Iterable[str]) -> list[str]:
     """The words written out, and phrases put together."""
-    return list(_joined([part for word in words for part in _parts(word)]))
+    written_out = (part for word in words for part in _parts(lexicon.MISSPELLINGS.get(word, word)))
+    return list(_joined(list(written_out)))
 
 
 def _parts(word: str) -> Iterator[str]:

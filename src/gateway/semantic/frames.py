@@ -27,6 +27,14 @@ class Frame(StrEnum):
     PRICE = "price"
     AMOUNT = "amount"
     AGE = "age"
+    HEIGHT = "height"
+    SIZE = "size"
+    WEIGHT = "weight"
+    DEPTH = "depth"
+    WIDTH = "width"
+    DISTANCE = "distance"
+    POPULATION = "population"
+    MEANING = "meaning"
     YEAR = "year"
     TIME = "time"
     DATE = "date"
@@ -79,12 +87,32 @@ ROWS: Final = (
     ("how much does it cost", Opening(Frame.PRICE)),
     ("how much did it cost", Opening(Frame.PRICE, "past")),
     ("what does it cost", Opening(Frame.PRICE)),
-    ("what is|are the price|cost|prices|costs of", Opening(Frame.PRICE)),
-    ("what was|were the price|cost|prices|costs of", Opening(Frame.PRICE, "past")),
+    ("what is|are the price|cost|prices|costs of|for", Opening(Frame.PRICE)),
+    ("what was|were the price|cost|prices|costs of|for", Opening(Frame.PRICE, "past")),
     ("how much", Opening(Frame.AMOUNT)),
     ("what amount of", Opening(Frame.AMOUNT)),
     ("how old is|are", Opening(Frame.AGE)),
     ("what is the age of", Opening(Frame.AGE)),
+    ("how tall|high is|are", Opening(Frame.HEIGHT)),
+    ("what is the height of", Opening(Frame.HEIGHT)),
+    ("how big|large is|are", Opening(Frame.SIZE)),
+    ("what is the size of", Opening(Frame.SIZE)),
+    ("how heavy is|are", Opening(Frame.WEIGHT)),
+    ("what is the weight of", Opening(Frame.WEIGHT)),
+    ("how deep is|are", Opening(Frame.DEPTH)),
+    ("what is the depth of", Opening(Frame.DEPTH)),
+    ("how wide is|are", Opening(Frame.WIDTH)),
+    ("what is the width of", Opening(Frame.WIDTH)),
+    ("how far is it from", Opening(Frame.DISTANCE)),
+    ("what is the distance from", Opening(Frame.DISTANCE)),
+    ("how many people live in", Opening(Frame.POPULATION)),
+    ("what number of people live in", Opening(Frame.POPULATION)),
+    ("what is the population of", Opening(Frame.POPULATION)),
+    ("how many people lived in", Opening(Frame.POPULATION, "past")),
+    ("what number of people lived in", Opening(Frame.POPULATION, "past")),
+    ("what was the population of", Opening(Frame.POPULATION, "past")),
+    ("what is the meaning|definition of", Opening(Frame.MEANING)),
+    ("what is meant by", Opening(Frame.MEANING)),
     ("[in] what|which year", Opening(Frame.YEAR)),
     ("[at] what|which time", Opening(Frame.TIME)),
     ("[on] what|which date", Opening(Frame.DATE)),

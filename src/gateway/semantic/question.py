@@ -9,6 +9,7 @@ from gateway.semantic.expansion import expanded
 from gateway.semantic.frames import Frame, framed
 from gateway.semantic.manners import bare
 from gateway.semantic.plain import plain, quotations
+from gateway.semantic.slots import slotted
 from gateway.semantic.tokens import OF, POSSESSIVE, said
 from gateway.semantic.words import Capitals, scan
 
@@ -47,7 +48,7 @@ def read(text: str) -> Question:
     """Read a text of any length and language, in time proportional to its length."""
     flat = plain(text)
     words = scan(flat)
-    asked = bare(expanded(words.pieces))
+    asked = bare(slotted(expanded(words.pieces)))
     opening, rest = framed(unfronted(asked.words), embedded=asked.embedded)
     opening, told = settled(opening, said(rest, opening.frame))
     keys = tuple(token.key for token in told.tokens)

@@ -47,8 +47,8 @@ def said(words: Sequence[str], frame: Frame) -> Said:
         return Said(_tokens(words), "", "")
     auxiliary = AUXILIARIES[words[place]]
     rest = words[:place] + words[place + 1 :]
-    if frame is Frame.WHAT and place == 0 and len(rest) == 2 and rest[1] in ("mean", "means"):
-        return Said([Token(rest[0] + "=", False), Token("mean")], *auxiliary)
+    if frame is Frame.WHAT and place == 0 and len(rest) == 2 and rest[1] == "mean":
+        return Said([Token(rest[0] if rest[0] in CLOSED else _key(rest[0])), Token("mean")], *auxiliary)
     if auxiliary.kind == "do" and rest and rest[-1] == "have":
         rest.pop()
     return Said(_tokens(rest), *auxiliary)
@@ -57,6 +57,8 @@ def said(words: Sequence[str], frame: Frame) -> Said:
 def key_of(word: str) -> str:
     """The key that a word shares with its other forms, spellings and synonyms."""
     word = lexicon.SPELLINGS.get(word, word)
+    if word in _SYNONYMS:
+        return _SYNONYMS[word]
     base, mark = form_of(word)
     return _SYNONYMS.get(base, base) + mark
 
