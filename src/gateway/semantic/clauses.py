@@ -34,6 +34,11 @@ _AGENTS: Final = {
     "painter": "paint",
 }
 """Who did it once, and what was done; all of these deeds are past, whatever the tense of the question."""
+_PARTICIPLES: Final = {word: word for word in ("beat", "cut", "hit", "hurt", "put", "read")} | {
+    "found": "find",
+    "left": "leave",
+}
+"""Participles that are other words elsewhere."""
 _PASSIVE_FRAMES: Final = frozenset({Frame.YES_NO, Frame.WHAT})
 
 
@@ -113,9 +118,10 @@ def _active(opening: Opening, said: Said) -> Said:
         return said
     by = keys.index("by")
     end = next((place for place in range(by + 1, len(keys)) if keys[place] in PREPOSITIONS), len(keys))
-    if by == 0 or end == by + 1 or not keys[by - 1].endswith(PAST):
+    participle = keys[by - 1] if by else ""
+    if end == by + 1 or not (participle.endswith(PAST) or participle in _PARTICIPLES):
         return said
-    verb = Token(keys[by - 1].removesuffix(PAST))
+    verb = Token(_PARTICIPLES.get(participle) or participle.removesuffix(PAST))
     return Said([*said.tokens[by + 1 : end], verb, *said.tokens[: by - 1], *said.tokens[end:]], "do", said.mode)
 
 

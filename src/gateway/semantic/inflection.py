@@ -110,6 +110,8 @@ _IRREGULAR_PASTS: Final = {
     "thrown": "throw",
     "told": "tell",
     "took": "take",
+    "understood": "understand",
+    "used": "use",
     "went": "go",
     "won": "win",
     "written": "write",
@@ -118,7 +120,30 @@ _IRREGULAR_PASTS: Final = {
 
 _VOWEL: Final = re.compile("[aeiouy]")
 _ONE_SHORT_SYLLABLE: Final = re.compile("[^aeiouy]*[aeiouy][^aeiouywx]")
-_LOST_E: Final = ("c", "v", "u", "z", "rg", "dg", "ng", "bl", "tl", "dl", "gl", "pl", "kl", "rs", "ns", "as", "is", "os", "us")
+_LOST_E: Final = (
+    "c",
+    "v",
+    "u",
+    "z",
+    "ag",
+    "eg",
+    "ig",
+    "rg",
+    "dg",
+    "ng",
+    "bl",
+    "tl",
+    "dl",
+    "gl",
+    "pl",
+    "kl",
+    "rs",
+    "ns",
+    "as",
+    "is",
+    "os",
+    "us",
+)
 """Ends that English words have only before an e: forc(e), lov(e), chang(e), enabl(e), purchas(e)."""
 
 

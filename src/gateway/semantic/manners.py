@@ -1,7 +1,7 @@
 """Manners: greetings, thanks, and `can you tell me`, around a question. They ask nothing, so they are taken off.
 
 Rules:
-- a greeting goes only before a pause or a word that begins a question: `Hello Kitty` stays
+- a greeting goes only before a pause, a word that begins a question, or the end: `Hello Kitty` stays
 - thanks go only from the end, and not where they are what is asked about: `how do I say please` stays
 - `can you tell me` goes only before a question: `can you tell me a story` stays
 """
@@ -65,7 +65,9 @@ FILLERS: Final = frozenset({"um", "uh", "erm", "hmm"})
 """Sounds; they go wherever they stand."""
 
 _QUESTION_STARTS: Final = (
-    QUESTION_WORDS | AUXILIARIES.keys() | frozenset("if whether i we please pls tell explain list any um uh erm".split())
+    QUESTION_WORDS
+    | AUXILIARIES.keys()
+    | frozenset("if whether i we please pls tell explain list any um uh erm".split())
 )
 _EMBEDDED_STARTS: Final = QUESTION_WORDS | {"if", "whether"}
 _HOLDS_THANKS: Final = ARTICLES | PREPOSITIONS | frozenset("and or say spell write mean word phrase translate".split())
@@ -102,7 +104,9 @@ def bare(words: Sequence[str]) -> Asked:
 
 
 def _may_follow_a_greeting(words: Sequence[str], place: int) -> bool:
-    return place < len(words) and (words[place] in PAUSES or words[place] in _QUESTION_STARTS or _opening.at(words, place) is not None)
+    if place == len(words) or words[place] in PAUSES or words[place] in _QUESTION_STARTS:
+        return True
+    return _opening.at(words, place) is not None
 
 
 def _skip_pauses(words: Sequence[str], place: int) -> int:

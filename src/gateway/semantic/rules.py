@@ -58,7 +58,9 @@ def quoted(asked: Question, stored: Question) -> str | None:
 def capitals(asked: Question, stored: Question) -> str | None:
     """A word that is a name here is a plain word there: Turkey and turkey."""
     one, other = asked.capitals, stored.capitals
-    differs = ((one.upper & other.lower) - one.lower - other.upper) | ((other.upper & one.lower) - other.lower - one.upper)
+    differs = ((one.upper & other.lower) - one.lower - other.upper) | (
+        (other.upper & one.lower) - other.lower - one.upper
+    )
     return " ".join(sorted(differs)) if differs else None
 
 
@@ -105,7 +107,12 @@ def too_little(asked: Question, stored: Question) -> str | None:
 def order(asked: Question, stored: Question) -> str | None:
     """Who did what to whom: the same order, but for a possessive."""
     one, other = asked.keys, stored.keys
-    if one == other or _unmarked(one) == _unmarked(other) or _is_possessive_of(one, other) or _is_possessive_of(other, one):
+    if (
+        one == other
+        or _unmarked(one) == _unmarked(other)
+        or _is_possessive_of(one, other)
+        or _is_possessive_of(other, one)
+    ):
         return None
     place = next((place for place, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), 0)
     return f"{' '.join(one[place : place + 3])} / {' '.join(other[place : place + 3])}"
@@ -154,6 +161,7 @@ def _is_possessive_of(one: Sequence[str], other: Sequence[str]) -> bool:
         return False
     of, mark = one.index(OF, start), other.index(POSSESSIVE, start)
     head, owner = one[start:of], other[start:mark]
-    return (*other[start:mark], *other[mark + 1 : mark + 1 + len(head)]) == (*one[of + 1 : of + 1 + len(owner)], *head) and (
-        one[of + 1 + len(owner) :] == other[mark + 1 + len(head) :]
-    )
+    return (*other[start:mark], *other[mark + 1 : mark + 1 + len(head)]) == (
+        *one[of + 1 : of + 1 + len(owner)],
+        *head,
+    ) and (one[of + 1 + len(owner) :] == other[mark + 1 + len(head) :])

@@ -99,7 +99,5 @@ def _key(word: str) -> str:
 
 _UNITS: Final = {name: f"{names.split()[0]} unit" for names in lexicon.UNITS for name in names.split()}
 _SYNONYMS: Final = {
-    base: synonyms.members.split()[0]
-    for synonyms in lexicon.SYNONYMS
-    for base in synonyms.members.split()
+    base: synonyms.members.split()[0] for synonyms in lexicon.SYNONYMS for base in synonyms.members.split()
 }
