@@ -1,7 +1,7 @@
 """Clauses: the few changes of order and construction that leave a question the same, made before two are compared.
 
 Rules:
-- a phrase before the question, up to a comma, goes behind it: `at the pharmacy, can I pay` is `can I pay at the pharmacy`
+- a phrase before the question, up to a comma, goes behind it: `in Rome, can I pay` is `can I pay in Rome`
 - a passive with `by` is active: `was the gun missed by Emily` is `did Emily miss the gun`
 - `is a child allowed to drive` is `can a child drive`
 - `who is the author of X` and `who was X written by` are `who wrote X`; `what does X mean` asks its meaning

@@ -1,8 +1,8 @@
 """Which texts are never looked up and never stored, whatever the request around them allows.
 
-Decides from the text of the last user message alone; what else the request holds is judged elsewhere. A text is left out
-if its answer hangs on what is not in it (the talk before, the day, the person who asks), or if it is not a short question
-in English. Rules:
+Decides from the text of the last user message alone; what else the request holds is judged elsewhere. A text is left
+out if its answer hangs on what is not in it (the talk before, the day, the person who asks), or if it is not a short
+question in English. Rules:
 - length first: nothing longer is ever looked at
 - the lists are open: a text that they do not catch is compared, and then compared in full
 """
@@ -17,7 +17,7 @@ from gateway.semantic.expansion import expanded
 from gateway.semantic.frames import Frame, framed
 from gateway.semantic.grammar import AUXILIARIES, CLOSED
 from gateway.semantic.manners import bare
-from gateway.semantic.patterns import Phrases
+from gateway.semantic.patterns import Phrases, word_set
 from gateway.semantic.plain import plain
 from gateway.semantic.words import PAUSES, scan
 
@@ -137,17 +137,15 @@ def _is_joining(words: Sequence[str], place: int) -> bool:
 _CODE_SIGNS: Final = ("`", "{", "}", "</", "/>", "=>", "->", "==", "!=", "&&", "||", "::", "();", ");", "\\")
 _LINK: Final = re.compile(r"https?:|www\.", re.IGNORECASE)
 
-_SHARED: Final = frozenset("a am an as at die he in is me no on or so was".split())
+_SHARED: Final = word_set("a an as at die he in me no on or so")
 """Small words of English that its neighbours have too."""
 
 _ENGLISH: Final = (
     CLOSED
-    | frozenset(
-        "name show cancel only much many write explain describe translate convert calculate summarize make".split()
-    )
+    | word_set("name show cancel only much many write explain describe translate convert calculate summarize make")
 ) - _SHARED
 
-_FOREIGN: Final = frozenset(
+_FOREIGN: Final = word_set(
     # German, French, Spanish, Italian, Portuguese, Dutch, Polish
     "der das und ist nicht wie für mit auf ich ein eine kann wo wann warum wer welche"
     " le les des est une pour dans quel quelle comment où je mon avec sur qui que quoi pourquoi"
@@ -155,7 +153,7 @@ _FOREIGN: Final = frozenset(
     " il lo gli che di dove quando perché sono della cosa chi"
     " os um uma não qual onde quem"
     " het een van voor hoe wat waar niet met"
-    " jak gdzie co czy".split()
+    " jak gdzie co czy"
 )
 
 _pointers: Final = Phrases(
@@ -175,9 +173,9 @@ _continues: Final = Phrases(
         ("tell me more", None),
     ]
 )
-_PRONOUNS: Final = frozenset("he she they his her him them their its".split())
-_NO_ANTECEDENTS: Final = frozenset(
-    "much many long often far old big tall deep time year kind type sort way tell know explain mean happens".split()
+_PRONOUNS: Final = word_set("he she they his her him them their its")
+_NO_ANTECEDENTS: Final = word_set(
+    "much many long often far old big tall deep time year kind type sort way tell know explain mean happens"
 )
 """Words that a pronoun behind them does not stand for."""
 

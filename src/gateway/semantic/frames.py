@@ -137,8 +137,8 @@ ROWS: Final = (
     ("is it allowed|permitted to", Opening(Frame.POSSIBILITY, sense="allowed")),
     ("is it allowed|permitted for me|us to", Opening(Frame.POSSIBILITY, sense="allowed")),
     ("should i|we|you|one", Opening(Frame.ADVICE)),
-    ("do i|we|you|one need|have|require to", Opening(Frame.DUTY)),
-    ("do i|we|you|one have got to", Opening(Frame.DUTY)),
+    ("do i|we|you|one need to", Opening(Frame.DUTY)),
+    ("have i|we|you got to", Opening(Frame.DUTY)),
     ("must i|we|you|one", Opening(Frame.DUTY)),
     ("am i required|obliged to", Opening(Frame.DUTY)),
     ("are we required|obliged to", Opening(Frame.DUTY)),
@@ -156,7 +156,7 @@ EMBEDDED_ROWS: Final = (
     ("how i|we should", Opening(Frame.PROPER_WAY)),
     ("if|whether i|we can|could|may", Opening(Frame.POSSIBILITY)),
     ("if|whether i|we should", Opening(Frame.ADVICE)),
-    ("if|whether i|we need|have to", Opening(Frame.DUTY)),
+    ("if|whether i|we need to", Opening(Frame.DUTY)),
     ("if|whether", Opening(Frame.YES_NO)),
 )
 """Openings that are questions only behind `tell me` and the like."""

@@ -9,6 +9,8 @@ NEGATIONS       told apart only so that a refusal can say so
 
 from typing import Final, NamedTuple
 
+from gateway.semantic.patterns import word_set
+
 
 class Auxiliary(NamedTuple):
     """What an auxiliary says: its kind (`be`, `do`, `have` or `modal`), and the mode it adds, if any."""
@@ -50,12 +52,12 @@ FIRST_PERSON: Final = frozenset({"i", "me", "my", "we", "us", "our"})
 
 NEGATIONS: Final = frozenset({"not", "no", "never", "none", "neither", "nor", "without", "nobody", "nothing", "unless"})
 
-PREPOSITIONS: Final = frozenset(
-    "of in on at for about into during via as per to from by with without before after until till since than off against"
-    " over under above below between through across behind near within upon onto toward towards among along".split()
+PREPOSITIONS: Final = word_set(
+    "of in on at for about into during via as per to from by with without before after until till since than off"
+    " against over under above below between through across behind near within upon onto toward towards among along"
 )
 
-QUESTION_WORDS: Final = frozenset("what which who whom whose where when why how".split())
+QUESTION_WORDS: Final = word_set("what which who whom whose where when why how")
 
 CLOSED: Final = (
     PREPOSITIONS
@@ -65,6 +67,6 @@ CLOSED: Final = (
     | AUXILIARIES.keys()
     | frozenset(PRONOUNS)
     | FIRST_PERSON
-    | frozenset("you your he his she her they their it its and or but if that this these those all so be been".split())
+    | word_set("you your he his she her they their it its and or but if that this these those all so be been")
 )
 """Words that name nothing: an article before one of them is no article, and a capital on one of them is no name."""

@@ -1,7 +1,7 @@
 """Inflection: the base of a word, and the ending that was taken off.
 
-Plural and third person fold into the base, since a question about one is answered by the answer about many. The past and
--ing keep a mark: a process is not processing. Rules:
+Plural and third person fold into the base, since a question about one is answered by the answer about many. The past
+and -ing keep a mark: a process is not processing. Rules:
 - two different words of one mark never get one base: hoping is hope, hopping is hop; scared is scare, scarred is scar
 - a plural that is another thing than many of the singular is left alone (KEPT)
 - a wrong base costs a missed hit, never a wrong one
@@ -10,19 +10,28 @@ Plural and third person fold into the base, since a question about one is answer
 import re
 from typing import Final, NamedTuple
 
+from gateway.semantic.patterns import word_set
+
 PAST: Final = "~ed"
 PROGRESSIVE: Final = "~ing"
 
-KEPT: Final = frozenset(
+KEPT: Final = (
     # another meaning than the singular
-    "arms arts ashes brains colors compasses contents customs damages drugs dues forces glasses goods grounds honors jeans"
-    " looks manners means minutes news notes numbers odds pages pains papers photos pictures premises quarters remains"
-    " savings scales securities shorts spirits stairs stocks teams terms thanks times troops weeds windows"
+    word_set(
+        "arms arts ashes brains colors compasses contents customs damages drugs dues forces glasses goods grounds"
+        " honors jeans looks manners means minutes news notes numbers odds pages pains papers photos pictures premises"
+        " quarters remains savings scales securities shorts spirits stairs stocks teams terms thanks times troops weeds"
+        " windows"
+    )
     # no plural at all
-    " always besides does has his its less lens perhaps rails series sometimes species texas this towards unless was yes"
+    | word_set(
+        "always besides does has his its less lens perhaps rails series sometimes species texas this towards unless yes"
+    )
     # names: Adams is not Adam
-    " adams andrews brooks daniels edwards james jones matthews michaels peters philips phillips richards roberts simmons stevens"
-    " williams".split()
+    | word_set(
+        "adams andrews brooks daniels edwards james jones matthews michaels peters philips phillips richards roberts"
+        " simmons stevens williams"
+    )
 )
 
 _IRREGULAR_PLURALS: Final = {
@@ -61,6 +70,9 @@ _IRREGULAR_PASTS: Final = {
     "built": "build",
     "came": "come",
     "caught": "catch",
+    "completed": "complete",
+    "created": "create",
+    "deleted": "delete",
     "chose": "choose",
     "chosen": "choose",
     "drank": "drink",
@@ -111,7 +123,6 @@ _IRREGULAR_PASTS: Final = {
     "told": "tell",
     "took": "take",
     "understood": "understand",
-    "used": "use",
     "went": "go",
     "won": "win",
     "written": "write",
@@ -120,31 +131,9 @@ _IRREGULAR_PASTS: Final = {
 
 _VOWEL: Final = re.compile("[aeiouy]")
 _ONE_SHORT_SYLLABLE: Final = re.compile("[^aeiouy]*[aeiouy][^aeiouywx]")
-_LOST_E: Final = (
-    "c",
-    "v",
-    "u",
-    "z",
-    "ag",
-    "eg",
-    "ig",
-    "rg",
-    "dg",
-    "ng",
-    "bl",
-    "tl",
-    "dl",
-    "gl",
-    "pl",
-    "kl",
-    "rs",
-    "ns",
-    "as",
-    "is",
-    "os",
-    "us",
-)
-"""Ends that English words have only before an e: forc(e), lov(e), chang(e), enabl(e), purchas(e)."""
+_LOST_E: Final = re.compile("(?:[cvuz]|[aeirdn]g|ng|[btdgpk]l|[rnaiou]s|ib|[^eo]a[tdr]|[^ao]i[rdn]|[^ao]u[rd])$")
+"""Ends that English verbs have only before an e, or nearly so: forc(e), lov(e), chang(e), purchas(e), includ(e)."""
+_DOUBLE_AT_END: Final = frozenset("lsz")
 
 
 class Form(NamedTuple):
@@ -155,13 +144,14 @@ class Form(NamedTuple):
 
 
 def form_of(word: str) -> Form:
-    """The form of a lower-case word."""
-    if len(word) < 4 and word not in _IRREGULARS or word in KEPT:
+    """The form of a lower-case word, or of a phrase that was given its mark when it was put together."""
+    if word in KEPT or (len(word) < 4 and word not in _IRREGULARS):
         return Form(word, "")
     if irregular := _IRREGULARS.get(word):
         return irregular
     if not word.isalpha():
-        return Form(word, "")
+        base, sign, ending = word.partition("~")
+        return Form(base, sign + ending)
     return _with_ending(word, "ing", PROGRESSIVE) or _with_ending(word, "ed", PAST) or Form(_singular(word), "")
 
 
@@ -182,7 +172,8 @@ def _singular(word: str) -> str:
 
 def _with_ending(word: str, ending: str, mark: str) -> Form | None:
     rest = word.removesuffix(ending)
-    if rest == word or len(rest) < 3 or not _VOWEL.search(rest):
+    least = 2 if ending == "ed" else 3
+    if rest == word or len(rest) < least or rest.endswith("e") or not _VOWEL.search(rest):
         return None
     return Form(_restored(rest, ending), mark)
 
@@ -190,9 +181,9 @@ def _with_ending(word: str, ending: str, mark: str) -> Form | None:
 def _restored(rest: str, ending: str) -> str:
     """What a word was before an ending: the doubled letter once, the lost e again, y for i."""
     if ending == "ed" and rest.endswith("i"):
-        return rest[:-1] + "y"
-    if rest[-1] == rest[-2] and rest[-1] not in "aeiouslz":
-        return rest[:-1]
-    if rest.endswith(_LOST_E) or _ONE_SHORT_SYLLABLE.fullmatch(rest):
+        return rest + "e" if len(rest) == 2 else rest[:-1] + "y"
+    if rest[-1] == rest[-2]:
+        return rest if rest[-1] in _DOUBLE_AT_END else rest[:-1]
+    if _LOST_E.search(rest) or _ONE_SHORT_SYLLABLE.fullmatch(rest):
         return rest + "e"
     return rest

@@ -1,10 +1,12 @@
 """Words that ask for the same thing: closed lists, each row with the reason why it is safe.
 
-A row is a possible wrong answer: it is here only if putting one member for another leaves a question with the same answer,
-or one that nobody asks. Words that are near (last and latest, renew and extend, application and app) are not.
+A row is a possible wrong answer: it is here only if putting one member for another leaves a question with the same
+answer, or one that nobody asks. Words that are near (last and latest, renew and extend, application and app) are not.
 """
 
 from typing import Final, NamedTuple
+
+from gateway.semantic.patterns import word_set
 
 
 class Synonyms(NamedTuple):
@@ -120,7 +122,7 @@ SPELLINGS: Final = {
     "usa": "america",
     "wi-fi": "wifi",
 }
-"""Two spellings or names of one thing. The second needs no base form: it goes through inflection as if it were written."""
+"""Two spellings or names of one thing. The second goes through inflection as if it had been written."""
 
 MISSPELLINGS: Final = {
     "accomodation": "accommodation",
@@ -284,42 +286,38 @@ UNITS: Final = (
     "am a.m",
     "pm p.m",
     "mile miles",
-    "°c celsius",
 )
 """Names of one unit, behind a number: `5 m` is five metres, and `m` alone is a letter."""
 
-NUMBERS: Final = {
-    word: str(value)
-    for value, word in enumerate(
-        "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen"
-        " eighteen nineteen twenty".split()
-    )
-} | {
-    "thirty": "30",
-    "forty": "40",
-    "fifty": "50",
-    "sixty": "60",
-    "seventy": "70",
-    "eighty": "80",
-    "ninety": "90",
-    "hundred": "100",
-    "thousand": "1000",
-    "million": "1000000",
-    "billion": "1000000000",
-    "dozen": "12",
-    **{
-        word: f"{value}th"
-        for value, word in enumerate(
-            "first second third fourth fifth sixth seventh eighth ninth tenth".split(),
-            start=1,
-        )
-    },
-}
+_CARDINALS: Final = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen"
+    " eighteen nineteen twenty"
+)
+_ORDINALS: Final = "first second third fourth fifth sixth seventh eighth ninth tenth"
 
-ANY_CASE: Final = frozenset(
+NUMBERS: Final = (
+    {word: str(value) for value, word in enumerate(_CARDINALS.split())}
+    | {word: f"{value}th" for value, word in enumerate(_ORDINALS.split(), start=1)}
+    | {
+        "thirty": "30",
+        "forty": "40",
+        "fifty": "50",
+        "sixty": "60",
+        "seventy": "70",
+        "eighty": "80",
+        "ninety": "90",
+        "hundred": "100",
+        "thousand": "1000",
+        "million": "1000000",
+        "billion": "1000000000",
+        "dozen": "12",
+    }
+)
+
+ANY_CASE: Final = word_set(
     "monday tuesday wednesday thursday friday saturday sunday"
     " january february april june july september october november december"
-    " api atm bmi ceo cfo cto csv cv dna dvd eu faq fbi fifa gdp gdpr gps gpu cpu hiv hr html http https jpg json mri nasa"
-    " nato nba nfl nhs pc pdf phd png rna sms sql tv uk un url usa usb vat vpn wifi xml".split()
+    " api atm bmi ceo cfo cto csv cv dna dvd eu faq fbi fifa gdp gdpr gps gpu cpu hiv hr html http https jpg json mri"
+    " nasa nato nba nfl nhs pc pdf phd png rna sms sql tv uk un url usa usb vat vpn wifi xml"
 )
-"""Names that are often written without a capital, and are no other word then. (Not: pin, may, march, who, us, aids.)"""
+"""Names that are often written without a capital, and are no other word then. (Not pin, may, march, who, us, aids.)"""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from gateway.semantic.grammar import ARTICLES, AUXILIARIES, PREPOSITIONS, QUESTION_WORDS
-from gateway.semantic.patterns import Phrases
+from gateway.semantic.patterns import Phrases, word_set
 from gateway.semantic.words import PAUSES
 
 OPENERS: Final = (
@@ -65,12 +65,10 @@ FILLERS: Final = frozenset({"um", "uh", "erm", "hmm"})
 """Sounds; they go wherever they stand."""
 
 _QUESTION_STARTS: Final = (
-    QUESTION_WORDS
-    | AUXILIARIES.keys()
-    | frozenset("if whether i we please pls tell explain list any um uh erm".split())
+    QUESTION_WORDS | AUXILIARIES.keys() | word_set("if whether i we please pls tell explain list any um uh erm")
 )
 _EMBEDDED_STARTS: Final = QUESTION_WORDS | {"if", "whether"}
-_HOLDS_THANKS: Final = ARTICLES | PREPOSITIONS | frozenset("and or say spell write mean word phrase translate".split())
+_HOLDS_THANKS: Final = ARTICLES | PREPOSITIONS | word_set("and or say spell write mean word phrase translate")
 """Words after which thanks are what is asked about."""
 
 _opening: Final = Phrases((pattern, None) for pattern in OPENERS)

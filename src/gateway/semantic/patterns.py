@@ -1,7 +1,7 @@
 """Phrases as data: `how do|can i|we|one` is four phrases, and `[the|a]` may be missing.
 
-A table of patterns becomes a tree of words, so that finding the longest phrase at a place costs one look-up for each word
-of it, however long the table and the text are.
+A table of patterns becomes a tree of words, so that finding the longest phrase at a place costs one look-up for each
+word of it, however long the table and the text are.
 """
 
 from collections.abc import Iterable, Sequence
@@ -46,6 +46,11 @@ class Phrases(Generic[T]):
             node = node.get(words[end]) if end < len(words) else None
             end += 1
         return found
+
+
+def word_set(words: str) -> frozenset[str]:
+    """The words of a text that is a list of them."""
+    return frozenset(words.split())
 
 
 def expand(pattern: str) -> list[tuple[str, ...]]:

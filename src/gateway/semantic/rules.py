@@ -122,8 +122,8 @@ RULES: Final[tuple[tuple[Veto, Rule], ...]] = (
     (Veto.FRAME, frame),
     (Veto.QUOTED, quoted),
     (Veto.CAPITALS, capitals),
-    (Veto.SENSE, sense),
     (Veto.MODE, mode),
+    (Veto.SENSE, sense),
     (Veto.NUMBER, number),
     (Veto.NEGATION, negation),
     (Veto.PREPOSITION, preposition),
@@ -161,7 +161,6 @@ def _is_possessive_of(one: Sequence[str], other: Sequence[str]) -> bool:
         return False
     of, mark = one.index(OF, start), other.index(POSSESSIVE, start)
     head, owner = one[start:of], other[start:mark]
-    return (*other[start:mark], *other[mark + 1 : mark + 1 + len(head)]) == (
-        *one[of + 1 : of + 1 + len(owner)],
-        *head,
-    ) and (one[of + 1 + len(owner) :] == other[mark + 1 + len(head) :])
+    after_of, after_mark = one[of + 1 :], other[mark + 1 :]
+    is_flipped = after_of[: len(owner)] == owner and after_mark[: len(head)] == head
+    return bool(head and owner) and is_flipped and after_of[len(owner) :] == after_mark[len(head) :]

@@ -1,7 +1,7 @@
 """Tokens: what a question says behind its opening, one key for everything that must be found in the other question.
 
-Decides which words say nothing, and which two words have one key. Everything not dropped here is content, small words and
-signs included. Rules:
+Decides which words say nothing, and which two words have one key. Everything not dropped here is content, small words
+and signs included. Rules:
 - the first auxiliary says kind and mode, and is no token; every later one is
 - an article says nothing before a noun; before a small word, a sign or the end it is a name (vitamin a, the who)
 - `have` at the end of a question with `do` says nothing: what does it have
@@ -32,7 +32,7 @@ class Token(NamedTuple):
 
 
 class Said(NamedTuple):
-    """What stands behind the opening: tokens in order, and kind and mode of the first auxiliary ("" if there is none)."""
+    """What stands behind the opening: tokens in order, kind and mode of the first auxiliary ("" if there is none)."""
 
     tokens: list[Token]
     kind: str

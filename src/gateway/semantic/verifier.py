@@ -1,8 +1,8 @@
 """Whether a stored answer to one question may be given to another: the closed-world verifier.
 
-It compares what two texts say and knows no world, no context and no other language than English. Everything said must be
-found on both sides: equal, of one base form, or in one row of the lexicon, in one order. What is on no list counts as a
-difference, so it misses most free rewording.
+It compares what two texts say and knows no world, no context and no other language than English. Everything said must
+be found on both sides: equal, of one base form, or in one row of the lexicon, in one order. What is on no list counts
+as a difference, so it misses most free rewording.
 
     read(a), read(b); verify(a, b) is None  =>  a.key == b.key
 

@@ -29,7 +29,7 @@ NAME_MARK: Final = "^"
 
 @dataclass(frozen=True, slots=True)
 class Capitals:
-    """Words of a text that are written with a capital, and those that are not; both empty where capitals tell nothing."""
+    """Which words of a text have a capital, and which have not; both empty where capitals tell nothing."""
 
     upper: frozenset[str]
     lower: frozenset[str]
