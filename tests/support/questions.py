@@ -6,7 +6,7 @@ from gateway.semantic.verifier import Veto, read, verify
 
 
 class QuestionCase(unittest.TestCase):
-    """Says of two texts that they ask the same, or what tells them apart; both ways round, and with the key as promised."""
+    """Says of two texts that they ask the same or not: both ways round, and with the key as promised."""
 
     def same(self, one: str, *others: str) -> None:
         """All of these ask what the first one asks."""

@@ -34,7 +34,6 @@ OPENERS = (
     "Quick question",
     "A quick question",
     "Just wondering",
-    "But",
 )
 
 CLOSERS = (

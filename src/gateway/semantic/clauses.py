@@ -2,6 +2,7 @@
 
 Rules:
 - a phrase before the question, up to a comma, goes behind it: `in Rome, can I pay` is `can I pay in Rome`
+- behind `tell me` the verb goes forward: `what the price is` is `what is the price`
 - a passive with `by` is active: `was the gun missed by Emily` is `did Emily miss the gun`
 - `is a child allowed to drive` is `can a child drive`
 - `who is the author of X` and `who was X written by` are `who wrote X`; `what does X mean` asks its meaning
@@ -14,10 +15,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from gateway.semantic.frames import Frame, Opening
-from gateway.semantic.grammar import AUXILIARIES, CLOSED, PREPOSITIONS, QUESTION_WORDS
+from gateway.semantic.grammar import ARTICLES, AUXILIARIES, CLOSED, PREPOSITIONS, QUESTION_WORDS
 from gateway.semantic.inflection import PAST
 from gateway.semantic.tokens import OF, Said, Token
 
+_BE: Final = frozenset({"is", "are", "was", "were"})
+_DETERMINERS: Final = ARTICLES | {"my", "your"}
 _FRONTS: Final = PREPOSITIONS | {"if"}
 _STARTS: Final = QUESTION_WORDS | AUXILIARIES.keys()
 _JOINS: Final = frozenset({"and", "or"})
@@ -51,6 +54,14 @@ def unfronted(words: Sequence[str]) -> Sequence[str]:
     if question == len(words) or words[question] not in _STARTS or words[1] in QUESTION_WORDS:
         return words
     return [*words[question:], *words[:comma]]
+
+
+def direct(words: Sequence[str]) -> Sequence[str]:
+    """An embedded question as one that stands alone: `what the price of X is` as `what is the price of X`."""
+    if not words or words[-1] not in _BE:
+        return words
+    place = next((place for place in (1, 2) if place < len(words) - 1 and words[place] in _DETERMINERS), None)
+    return words if place is None else [*words[:place], words[-1], *words[place:-1]]
 
 
 def settled(opening: Opening, said: Said) -> tuple[Opening, Said]:

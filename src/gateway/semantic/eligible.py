@@ -90,10 +90,10 @@ def _is_english(words: Sequence[str]) -> bool:
 
 
 def _meaning_refusal(words: Sequence[str], *, embedded: bool) -> Ineligible | None:
-    if _points_outside(words):
-        return Ineligible.DEIXIS
     if _says(_times, words):
         return Ineligible.TIME_BOUND
+    if _points_outside(words):
+        return Ineligible.DEIXIS
     if _says(_personal, words) or _personal_openings.at(words, 0) is not None:
         return Ineligible.PERSONAL
     opening, _ = framed(words, embedded=embedded)
@@ -142,14 +142,14 @@ _SHARED: Final = word_set("a an as at die he in me no on or so")
 
 _ENGLISH: Final = (
     CLOSED
-    | word_set("name show cancel only much many write explain describe translate convert calculate summarize make")
+    | word_set("list name show cancel only much many write explain describe translate convert calculate summarize make")
 ) - _SHARED
 
 _FOREIGN: Final = word_set(
     # German, French, Spanish, Italian, Portuguese, Dutch, Polish
     "der das und ist nicht wie für mit auf ich ein eine kann wo wann warum wer welche"
     " le les des est une pour dans quel quelle comment où je mon avec sur qui que quoi pourquoi"
-    " el las los una para por como cómo qué cuál dónde con del está es quién"
+    " una para por como cómo qué cuál dónde con del está es quién"
     " il lo gli che di dove quando perché sono della cosa chi"
     " os um uma não qual onde quem"
     " het een van voor hoe wat waar niet met"

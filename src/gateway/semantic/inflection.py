@@ -131,7 +131,7 @@ _IRREGULAR_PASTS: Final = {
 
 _VOWEL: Final = re.compile("[aeiouy]")
 _ONE_SHORT_SYLLABLE: Final = re.compile("[^aeiouy]*[aeiouy][^aeiouywx]")
-_LOST_E: Final = re.compile("(?:[cvuz]|[aeirdn]g|ng|[btdgpk]l|[rnaiou]s|ib|[^eo]a[tdr]|[^ao]i[rdn]|[^ao]u[rd])$")
+_LOST_E: Final = re.compile("(?:[cvuz]|[aeirdn]g|[btdgpk]l|[rnaiou]s|ib|[^eo]a[tdr]|[^ao]i[rdn]|[^ao]u[rd])$")
 """Ends that English verbs have only before an e, or nearly so: forc(e), lov(e), chang(e), purchas(e), includ(e)."""
 _DOUBLE_AT_END: Final = frozenset("lsz")
 

@@ -23,8 +23,7 @@ OPENERS: Final = (
     "thanks|sorry",
     "thank you",
     "excuse me",
-    "sorry to bother you [but]",
-    "but",
+    "sorry to bother you [,] [but]",
     "[a] quick question",
     "just wondering",
 )

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 
-from gateway.semantic.clauses import settled, unfronted
+from gateway.semantic.clauses import direct, settled, unfronted
 from gateway.semantic.expansion import expanded
 from gateway.semantic.frames import Frame, framed
 from gateway.semantic.manners import bare
@@ -49,7 +49,8 @@ def read(text: str) -> Question:
     flat = plain(text)
     words = scan(flat)
     asked = bare(slotted(expanded(words.pieces)))
-    opening, rest = framed(unfronted(asked.words), embedded=asked.embedded)
+    clause = direct(asked.words) if asked.embedded else unfronted(asked.words)
+    opening, rest = framed(clause, embedded=asked.embedded)
     opening, told = settled(opening, said(rest, opening.frame))
     keys = tuple(token.key for token in told.tokens)
     quoted = quotations(flat)

@@ -10,6 +10,7 @@ and signs included. Rules:
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from gateway.semantic import lexicon
@@ -70,7 +71,7 @@ def _first_auxiliary(words: Sequence[str]) -> int | None:
 def _tokens(words: Sequence[str]) -> list[Token]:
     tokens: list[Token] = []
     has_article, behind_number, behind_unit = False, False, False
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in pairwise([*words, ""]):
         if word in ARTICLES and _is_noun(following):
             has_article = True
             continue

@@ -87,7 +87,8 @@ def _without_silent_signs(pieces: list[str], matches: list[re.Match[str]]) -> li
     """Quotes in pairs go; pauses stay as what parts two words, or are marked where they are what is asked about."""
     quotes = {"'", '"'} if pieces.count('"') % 2 == 0 else {"'"}
     last_word = max((place for place, piece in enumerate(pieces) if piece[0].isalnum()), default=-1)
-    kept, word_end = [], -1
+    kept: list[str] = []
+    word_end = -1
     for place, (piece, match) in enumerate(zip(pieces, matches, strict=True)):
         if piece in PAUSES:
             pauses = match.start() == word_end or place > last_word
