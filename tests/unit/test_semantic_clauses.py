@@ -110,6 +110,7 @@ class OrderTest(QuestionCase):
         self.different("Does Ann owe Bob and Carl?", "Does Carl owe Bob and Ann?")
         self.different("Do you sell hot tea and coffee?", "Do you sell hot coffee and tea?", Veto.ORDER)
         self.different("Is Ann a nurse and actor?", "Is Ann an actor and nurse at home?")
+        self.different("What is the fare between Rome and Bari?", "What is the fare between Bari and Rome?")
         self.different("Is Ann a nurse and an actor at sea?", "Is Ann an actor and a nurse at sea?")
         self.different("Can I go from Rome and to Bari?", "Can I go from to and Rome Bari?")
         self.different("Is tea for me and not for her?", "Is tea for her and not for me?", Veto.ORDER)
@@ -163,6 +164,7 @@ class ConstructionTest(QuestionCase):
         self.same("How do I convert miles to km?", "How do I change miles into km?", "How do I turn miles into km?")
         self.same("How do I convert miles to km?", "How do I convert miles into km?")
         self.different("How do I convert miles to km?", "How do I convert km to miles?", Veto.ORDER)
+        self.different("What did it change into?", "What did it turn into?")
         self.different("How do I look into km?", "How do I look to km?")
         self.different("How do I turn to km?", "How do I convert to km?")
 
@@ -176,6 +178,9 @@ class ConstructionTest(QuestionCase):
     def test_the_cost_is_the_price_at_the_end_of_a_phrase_only(self) -> None:
         """Behind it may stand where, and nothing else."""
         self.same("How much does a pass cost in Oslo?", "What is the price of a pass in Oslo?")
+        self.same("What is the price of a pass?", "What is a pass's price?")
+        self.different("What is the price of a pass?", "What is a pass's price label?")
+        self.different("Which is the best price?", "What is the price of the best?")
         self.different("How much do passes cost the state?", "How much are passes the state?")
         self.different("How much is cost?", "How much does cost?")
         self.different("When does a pass cost?", "What is the price of a pass?")
@@ -201,13 +206,13 @@ class TokensTest(QuestionCase):
         self.different("Where is the @ sign?", "Where is @ sign?")
 
     def test_stress_says_nothing(self) -> None:
-        """Really, actually, currently, exactly, any."""
-        for word in ("really", "actually", "currently", "exactly", "any"):
+        """Really, actually, currently, exactly."""
+        for word in ("really", "actually", "currently", "exactly"):
             self.same("Do cats need milk?", f"Do cats {word} need milk?")
 
     def test_other_adverbs_say_something(self) -> None:
         """Each of them can change the answer."""
-        for word in ("always", "very", "only", "still", "again", "both", "some", "all", "not", "never", "also"):
+        for word in ("always", "very", "only", "still", "again", "both", "some", "any", "all", "not", "never", "also"):
             self.different("Do cats need milk?", f"Do cats {word} need milk?")
 
     def test_have_at_the_end_says_nothing_with_do(self) -> None:

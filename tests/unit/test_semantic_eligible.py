@@ -38,7 +38,8 @@ REFUSED = {
     Ineligible.LAYOUT: ("How do I\nreset it?", "a\tb\tc of the table", "one\u2028two of the lines"),
     Ineligible.CODE: (
         "Why does `ls` fail?",
-        "Why is {} empty?",
+        "Why is { open?",
+        "Why is } open?",
         "What does f() => x do?",
         "What does a->b do in the struct?",
         "Why is a == b?",
@@ -162,6 +163,9 @@ REFUSED = {
 }
 
 
+NO_NOUNS = "much many long often far old big tall deep time year kind type sort way tell know explain mean happens"
+
+
 class EligibleTest(unittest.TestCase):
     """What the text of a user's message alone tells."""
 
@@ -177,6 +181,15 @@ class EligibleTest(unittest.TestCase):
             for text in texts:
                 with self.subTest(text=text[:60]):
                     self.assertEqual(refusal(text), reason)
+
+    def test_a_pronoun_needs_a_noun_before_it(self) -> None:
+        """Whom it stands for; how much and how often are no nouns."""
+        for pronoun in "he she they his her him them their its".split():
+            self.assertEqual(refusal(f"why are {pronoun} cats"), Ineligible.DEIXIS, pronoun)
+            self.assertIsNone(refusal(f"why are Bob and {pronoun} cats"), pronoun)
+        for word in NO_NOUNS.split():
+            self.assertEqual(refusal(f"how {word} is it of cats"), Ineligible.DEIXIS, word)
+            self.assertEqual(refusal(f"how {word} are their cats"), Ineligible.DEIXIS, word)
 
     def test_every_reason_is_tried(self) -> None:
         """A reason that is added needs a text here."""

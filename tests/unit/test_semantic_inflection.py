@@ -24,9 +24,11 @@ PASTS = (
     " try=tried love=loved force=forced change=changed charge=charged judge=judged manage=managed enable=enabled"
     " settle=settled handle=handled purchase=purchased nurse=nursed rinse=rinsed promise=promised close=closed"
     " confuse=confused continue=continued realize=realized smuggle=smuggled sample=sampled tackle=tackled"
-    " fatigue=fatigued sue=sued die=died create=created delete=deleted complete=completed include=included require=required"
-    " prepare=prepared locate=located rotate=rotated decide=decided define=defined measure=measured upgrade=upgraded describe=described treat=treated"
-    " float=floated avoid=avoided load=loaded explain=explained join=joined repair=repaired appear=appeared show=showed fix=fixed play=played"
+    " fatigue=fatigued sue=sued die=died create=created delete=deleted complete=completed include=included"
+    " require=required prepare=prepared locate=located rotate=rotated decide=decided define=defined"
+    " measure=measured upgrade=upgraded describe=described treat=treated float=floated avoid=avoided"
+    " load=loaded explain=explained join=joined repair=repaired appear=appeared show=showed fix=fixed"
+    " play=played"
 )
 
 PROGRESSIVES = (

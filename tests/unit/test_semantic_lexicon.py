@@ -7,17 +7,16 @@ from gateway.semantic.verifier import Veto
 from tests.support.questions import QuestionCase
 
 SYNONYMS = (
-    ("How do I {} a photo?", "delete erase remove", "reset"),
+    ("How do I {} a photo?", "delete remove", "reset"),
     ("Where can I {} a ticket?", "buy purchase", "sell"),
     ("How do I {} a chair?", "fix repair mend", "paint"),
     ("When does term {}?", "begin start commence", "end"),
     ("When does the film {}?", "end finish", "begin"),
     ("How fast can a {} go?", "car automobile", "train"),
-    ("Should I see a {}?", "doctor physician gp", "dentist"),
+    ("Should I see a {}?", "doctor physician", "dentist"),
     ("How {} is too {}?", "big large", "small"),
     ("How do I send a {}?", "photo photograph picture", "video"),
     ("How do I {} noise?", "reduce decrease lower", "increase"),
-    ("How do I {} my limit?", "increase raise", "reduce"),
     ("How do I {} the toolbar?", "show display", "hide"),
     ("Who can {} me with tax?", "help assist", "charge"),
     ("How do I {} a visa?", "get obtain", "renew"),
@@ -33,7 +32,7 @@ SYNONYMS = (
     ("Why is a dog {}?", "sick ill", "old"),
     ("Which {} pays best?", "job occupation", "bank"),
     ("What should a {} eat?", "child kid", "parent"),
-    ("How do I {} a colour?", "choose pick select", "mix"),
+    ("How do I {} a colour?", "choose select", "pick"),
     ("How do I {} a lost phone?", "find locate", "charge"),
     ("How do I {} dark mode?", "enable activate", "disable"),
     ("How do I {} dark mode?", "disable deactivate", "enable"),
@@ -51,7 +50,7 @@ SYNONYMS = (
     ("Can a {} vote?", "shareholder stockholder", "customer"),
     ("How long is the {}?", "holiday vacation", "lesson"),
     ("Why is {} expensive?", "petrol gasoline", "diesel"),
-    ("Where does {} go?", "rubbish trash garbage", "water"),
+    ("Where does {} go?", "rubbish trash", "water"),
     ("Can I bring {}?", "baggage luggage", "food"),
     ("How do I {} with a clinic?", "register enrol enroll", "speak"),
     ("What is the {} speed?", "maximum max", "minimum"),
@@ -63,7 +62,6 @@ SYNONYMS = (
     ("Which {} tests blood?", "lab laboratory", "hospital"),
     ("Which {} teaches law?", "university uni", "school"),
     ("Who invented the {}?", "television tv telly", "radio"),
-    ("Where can I rent a {}?", "bicycle bike", "boat"),
     ("When do I need a {}?", "lawyer attorney", "notary"),
     ("Where is the nearest {}?", "shop store", "bank"),
     ("How do I get a {}?", "quote quotation", "discount"),
@@ -110,6 +108,8 @@ PHRASES = (
     ("Who governs the USA?", "Who governs the United States?", "Who governs the United Nations?"),
     ("Who governs the USA?", "Who governs the United States of America?", "Who governs the states of America?"),
     ("What happens if I move?", "What will happen if I move?", "What happened if I move?"),
+    ("Are there vegan options?", "Are there any vegan options?", "Are there many vegan options?"),
+    ("Do you have vegan options?", "Do you have any vegan options?", "Do you have many vegan options?"),
     ("Who won in 1950?", "Who won in the year 1950?", "Who won in the year 1951?"),
 )
 """Two that are the same by a phrase of several words, and one that differs in a word of it."""
@@ -119,7 +119,7 @@ SPELLINGS = (
     " cheque=check colour=color e-mail=email favourite=favorite founded=established grey=gray instalment=installment"
     " licence=license log-in=login login=signin neighbour=neighbor ok=okay organise=organize programme=program"
     " recognise=recognize set-up=setup setup=set-up sign-in=login signin=login signup=sign-up sign-up=signup"
-    " traveller=traveler travelling=traveling tyre=tire u.k=uk u.s=usa u.s.a=usa uk=u.k usa=u.s wi-fi=wifi"
+    " traveller=traveler travelling=traveling tyre=tire u.k=uk u.s=usa u.s.a=usa wi-fi=wifi"
 )
 
 MISSPELLINGS = (
@@ -184,7 +184,7 @@ NUMBERS = (
 NAMES = (
     "Monday Tuesday Wednesday Thursday Friday Saturday Sunday January February April June July September October"
     " November December API ATM BMI CEO CFO CTO CSV CV DNA DVD EU FAQ FBI FIFA GDP GDPR GPS GPU CPU HIV HR HTML HTTP"
-    " HTTPS JPG JSON MRI NASA NATO NBA NFL NHS PC PDF PhD PNG RNA SMS SQL TV UK UN URL USA USB VAT VPN WiFi XML"
+    " HTTPS JPG JSON MRI NASA NATO NBA NFL NHS PC PDF PhD PNG RNA SMS SQL TV UK UN URL USA USB VAT VPN WiFi Wi-Fi X-Ray XML"
 )
 
 
@@ -271,6 +271,8 @@ class SpellingsTest(QuestionCase):
     def test_the_united_states_are_not_us(self) -> None:
         """Capitals tell a name from a pronoun."""
         self.same("What is the US rate?", "What is the USA rate?")
+        self.different("Is Peru in the USA?", "Is Peru in America?")
+        self.different("Is Belfast in the UK?", "Is Belfast in Britain?")
         self.different("What is the US rate?", "What is the us rate?")
 
 

@@ -16,12 +16,8 @@ OPENERS = (
     "Dear support",
     "OK",
     "So",
-    "Well",
-    "Right",
     "Um",
     "Btw",
-    "Morning",
-    "Help",
     "Please",
     "Yes please",
     "Kindly",
@@ -35,6 +31,8 @@ OPENERS = (
     "A quick question",
     "Just wondering",
 )
+
+OPENERS_WITH_A_PAUSE = ("Morning", "Evening", "Afternoon", "Help", "Urgent", "Well", "Right", "Listen")
 
 CLOSERS = (
     "please",
@@ -86,9 +84,12 @@ class MannersTest(QuestionCase):
         """With a pause and without one."""
         for opener in OPENERS:
             self.same(f"{QUESTION}?", f"{opener}, {QUESTION.lower()}?", f"{opener} {QUESTION.lower()}")
+        for opener in OPENERS_WITH_A_PAUSE:
+            self.same(f"{QUESTION}?", f"{opener}, {QUESTION.lower()}?", f"{opener}! {QUESTION}?")
+            self.different(f"{QUESTION}?", f"{opener} {QUESTION.lower()}")
 
     def test_thanks_go(self) -> None:
-        """With a pause and without one."""
+        """Behind a pause; please needs none."""
         for closer in CLOSERS:
             self.same(f"{QUESTION}?", f"{QUESTION}, {closer}?", f"{QUESTION}? {closer.capitalize()}!")
 
@@ -99,7 +100,7 @@ class MannersTest(QuestionCase):
 
     def test_every_kind_of_manners_is_tried(self) -> None:
         """A row that is added needs a line here."""
-        tried = len(OPENERS), len(CLOSERS), len(ASKING)
+        tried = len(OPENERS) + 1, len(CLOSERS), len(ASKING)
         self.assertGreaterEqual(tried, (len(manners.OPENERS), len(manners.CLOSERS), len(manners.ASKING)))
 
     def test_they_may_be_heaped(self) -> None:
@@ -120,6 +121,8 @@ class MannersTest(QuestionCase):
     def test_thanks_that_are_asked_about_stay(self) -> None:
         """Please and thank you are words too."""
         self.different("How do you say please?", "How do you say?")
+        self.different("Who wrote Cheers?", "Who wrote Thanks?")
+        self.same("Can I pay by card please", "Can I pay by card pls", "Can I pay by card?")
         self.different("How do you say hello and thank you?", "How do you say hello and?")
         self.different("Where is the word for thanks?", "Where is the word for?")
 

@@ -17,7 +17,7 @@ from typing import Final
 from gateway.semantic.frames import Frame, Opening
 from gateway.semantic.grammar import ARTICLES, AUXILIARIES, CLOSED, PREPOSITIONS, QUESTION_WORDS
 from gateway.semantic.inflection import PAST
-from gateway.semantic.tokens import OF, Said, Token
+from gateway.semantic.tokens import OF, POSSESSIVE, Said, Token
 
 _BE: Final = frozenset({"is", "are", "was", "were"})
 _DETERMINERS: Final = ARTICLES | {"my", "your"}
@@ -87,10 +87,12 @@ def _meant(opening: Opening, said: Said) -> tuple[Opening, Said]:
 
 
 def _priced(opening: Opening, said: Said) -> tuple[Opening, Said]:
-    """`how much does X cost in Y` as `what is the price of X in Y`."""
+    """`how much does X cost in Y` and `what is X's price` as `what is the price of X`."""
+    keys = [token.key for token in said.tokens]
+    if opening.frame is Frame.WHAT and said.kind == "be" and len(keys) > 2 and keys[-2:] == [POSSESSIVE, "price"]:
+        return Opening(Frame.PRICE), Said(said.tokens[:-2], "", said.mode)
     if opening.frame not in (Frame.AMOUNT, Frame.WHAT) or said.kind != "do":
         return opening, said
-    keys = [token.key for token in said.tokens]
     for place in range(1, len(keys)):
         if keys[place] == "price" and (place + 1 == len(keys) or keys[place + 1] in PREPOSITIONS):
             return Opening(Frame.PRICE), Said(said.tokens[:place] + said.tokens[place + 1 :], "", said.mode)
@@ -142,7 +144,7 @@ def _converted(said: Said) -> Said:
     if keys.count("into") != 1:
         return said
     into = keys.index("into")
-    verbs = [place for place in range(into) if keys[place] in _CONVERTING]
+    verbs = [place for place in range(into - 1) if keys[place] in _CONVERTING]
     if not verbs:
         return said
     tokens = list(said.tokens)
@@ -151,7 +153,10 @@ def _converted(said: Said) -> Said:
 
 
 def _in_one_order(tokens: list[Token]) -> list[Token]:
-    """`a nurse and an actor` at the end, sorted: only where the small words show that each side is a single word."""
+    """`a nurse and an actor` at the end, sorted: only where the small words show that each side is a single word.
+
+    A way between two places has a direction; a difference has none.
+    """
     if len(tokens) < 3 or tokens[-2].key not in _JOINS:
         return tokens
     left, join, right = tokens[-3:]
@@ -163,4 +168,7 @@ def _in_one_order(tokens: list[Token]) -> list[Token]:
 def _begins_a_phrase(tokens: list[Token], place: int) -> bool:
     if tokens[place].key in CLOSED or tokens[place + 2].key in CLOSED:
         return False
-    return tokens[place].has_article or place == 0 or tokens[place - 1].key in PREPOSITIONS
+    before = tokens[place - 1].key if place else ""
+    if before == "between":
+        return any(token.key == "difference" for token in tokens)
+    return tokens[place].has_article or before in PREPOSITIONS

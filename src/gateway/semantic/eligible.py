@@ -134,10 +134,10 @@ def _is_joining(words: Sequence[str], place: int) -> bool:
     return 0 < place < len(words) - 1 and words[place - 1] not in CLOSED and words[place + 1] in CLOSED
 
 
-_CODE_SIGNS: Final = ("`", "{", "}", "</", "/>", "=>", "->", "==", "!=", "&&", "||", "::", "();", ");", "\\")
+_CODE_SIGNS: Final = ("`", "{", "}", "</", "/>", "=>", "->", "==", "!=", "&&", "||", "::", ");", "\\")
 _LINK: Final = re.compile(r"https?:|www\.", re.IGNORECASE)
 
-_SHARED: Final = word_set("a an as at die he in me no on or so")
+_SHARED: Final = word_set("a an as at die in me on so")
 """Small words of English that its neighbours have too."""
 
 _ENGLISH: Final = (
@@ -151,7 +151,7 @@ _FOREIGN: Final = word_set(
     " le les des est une pour dans quel quelle comment où je mon avec sur qui que quoi pourquoi"
     " una para por como cómo qué cuál dónde con del está es quién"
     " il lo gli che di dove quando perché sono della cosa chi"
-    " os um uma não qual onde quem"
+    " os uma não qual onde quem"
     " het een van voor hoe wat waar niet met"
     " jak gdzie co czy"
 )

@@ -129,7 +129,7 @@ ROWS: Final = (
     ("can|may|could i|we|one", Opening(Frame.POSSIBILITY)),
     ("is it possible to", Opening(Frame.POSSIBILITY, sense="possible")),
     ("is it possible for me|us to", Opening(Frame.POSSIBILITY, sense="possible")),
-    ("is there a|any way to", Opening(Frame.POSSIBILITY, sense="possible")),
+    ("is there [a] way to", Opening(Frame.POSSIBILITY, sense="possible")),
     ("am i able to", Opening(Frame.POSSIBILITY, sense="possible")),
     ("are we able to", Opening(Frame.POSSIBILITY, sense="possible")),
     ("am i allowed|permitted to", Opening(Frame.POSSIBILITY, sense="allowed")),

@@ -44,7 +44,7 @@ AUXILIARIES: Final = {
 
 ARTICLES: Final = frozenset({"the", "a", "an"})
 
-SILENT: Final = frozenset({"actually", "currently", "exactly", "really", "any"})
+SILENT: Final = frozenset({"actually", "currently", "exactly", "really"})
 
 PRONOUNS: Final = {"we": "i", "me": "i", "us": "i", "our": "my", "him": "he", "them": "they"}
 

@@ -1,7 +1,8 @@
 """Words that ask for the same thing: closed lists, each row with the reason why it is safe.
 
 A row is a possible wrong answer: it is here only if putting one member for another leaves a question with the same
-answer, or one that nobody asks. Words that are near (last and latest, renew and extend, application and app) are not.
+answer, or one that nobody asks. Words that are near are not: one erases a disk and removes a disk, picks a lock and
+chooses a lock; garbage collection is not the rubbish, nor an application an app.
 """
 
 from typing import Final, NamedTuple
@@ -17,17 +18,16 @@ class Synonyms(NamedTuple):
 
 
 SYNONYMS: Final = (
-    Synonyms("delete erase remove", "one act on data, accounts and users"),
+    Synonyms("delete remove", "one act on data, accounts and users"),
     Synonyms("buy purchase", "purchase is the formal word"),
     Synonyms("fix repair mend", "one act on what is broken"),
     Synonyms("begin start commence", "one moment of anything that lasts"),
     Synonyms("end finish", "one moment of anything that lasts"),
     Synonyms("car automobile", "automobile is the formal word"),
-    Synonyms("doctor physician gp", "the person to see when ill"),
+    Synonyms("doctor physician", "physician is the formal word"),
     Synonyms("big large", "one size"),
     Synonyms("photo photograph picture", "one thing to take, show or send"),
     Synonyms("reduce decrease lower", "one direction"),
-    Synonyms("increase raise", "one direction"),
     Synonyms("show display", "what a screen does"),
     Synonyms("help assist", "assist is the formal word"),
     Synonyms("get obtain", "obtain is the formal word"),
@@ -43,7 +43,7 @@ SYNONYMS: Final = (
     Synonyms("sick ill", "American and British"),
     Synonyms("job occupation", "occupation is the formal word"),
     Synonyms("child kid", "kid is the informal word"),
-    Synonyms("choose pick select", "one act on several things"),
+    Synonyms("choose select", "one act on several things"),
     Synonyms("find locate", "locate is the formal word"),
     Synonyms("enable activate turn_on switch_on", "one state of a feature"),
     Synonyms("disable deactivate turn_off switch_off", "one state of a feature"),
@@ -61,7 +61,7 @@ SYNONYMS: Final = (
     Synonyms("shareholder stockholder", "British and American"),
     Synonyms("holiday vacation", "British and American"),
     Synonyms("petrol gasoline", "British and American"),
-    Synonyms("rubbish trash garbage", "British and American"),
+    Synonyms("rubbish trash", "British and American"),
     Synonyms("baggage luggage", "American and British"),
     Synonyms("register sign_up enrol enroll", "one act on a service or a course"),
     Synonyms("maximum max", "short form"),
@@ -73,7 +73,6 @@ SYNONYMS: Final = (
     Synonyms("lab laboratory", "short form"),
     Synonyms("university uni", "short form"),
     Synonyms("television tv telly", "short forms"),
-    Synonyms("bicycle bike", "short form"),
     Synonyms("lawyer attorney", "British and American"),
     Synonyms("shop store", "British and American"),
     Synonyms("quote quotation", "short form"),
@@ -114,12 +113,10 @@ SPELLINGS: Final = {
     "traveller": "traveler",
     "travelling": "traveling",
     "tyre": "tire",
-    "u.k": "britain",
-    "u.s": "america",
-    "u.s.a": "america",
-    "uk": "britain",
-    "us^": "america",
-    "usa": "america",
+    "u.k": "uk",
+    "u.s": "usa",
+    "u.s.a": "usa",
+    "us^": "usa",
     "wi-fi": "wifi",
 }
 """Two spellings or names of one thing. The second goes through inflection as if it had been written."""
@@ -248,12 +245,13 @@ SET_PHRASES: Final = (
     ("two-factor|two-step authentication", "2fa"),
     ("two factor authentication", "2fa"),
     ("rather than", "instead of"),
-    ("united kingdom", "britain"),
-    ("united states", "america"),
-    ("united states of america", "america"),
+    ("united kingdom", "uk"),
+    ("united states", "usa"),
+    ("united states of america", "usa"),
     ("will happen if", "happen if"),
     ("in the year", "in"),
-    ("electronic mail", "email"),
+    ("there any", "there"),
+    ("have any", "have"),
 )
 
 UNITS: Final = (
@@ -318,6 +316,6 @@ ANY_CASE: Final = word_set(
     "monday tuesday wednesday thursday friday saturday sunday"
     " january february april june july september october november december"
     " api atm bmi ceo cfo cto csv cv dna dvd eu faq fbi fifa gdp gdpr gps gpu cpu hiv hr html http https jpg json mri"
-    " nasa nato nba nfl nhs pc pdf phd png rna sms sql tv uk un url usa usb vat vpn wifi xml"
+    " nasa nato nba nfl nhs pc pdf phd png rna sms sql tv uk un url usa usb vat vpn wifi wi-fi x-ray xml"
 )
 """Names that are often written without a capital, and are no other word then. (Not pin, may, march, who, us, aids.)"""

@@ -2,7 +2,8 @@
 
 Rules:
 - a greeting goes only before a pause, a word that begins a question, or the end: `Hello Kitty` stays
-- thanks go only from the end, and not where they are what is asked about: `how do I say please` stays
+- thanks go only from the end and behind a pause: `who wrote Cheers` stays; please needs no pause, but is kept where it
+  is what is asked about: `how do I say please`
 - `can you tell me` goes only before a question: `can you tell me a story` stays
 """
 
@@ -17,8 +18,8 @@ OPENERS: Final = (
     "hi|hello|hey|hiya|yo [there|all|everyone|team|guys]",
     "good morning|afternoon|evening",
     "dear team|all|support",
-    "ok|okay|so|well|right|listen|um|uh|erm|er|hmm|btw",
-    "morning|evening|afternoon|help|urgent",
+    "ok|okay|so|um|uh|erm|er|hmm|btw",
+    "morning|evening|afternoon|help|urgent|well|right|listen ,|.|!|:",
     "[yes] please|pls|kindly",
     "thanks|sorry",
     "thank you",
@@ -67,6 +68,7 @@ _QUESTION_STARTS: Final = (
     QUESTION_WORDS | AUXILIARIES.keys() | word_set("if whether i we please pls tell explain list any um uh erm")
 )
 _EMBEDDED_STARTS: Final = QUESTION_WORDS | {"if", "whether"}
+_PLEASE: Final = frozenset({"please", "pls"})
 _HOLDS_THANKS: Final = ARTICLES | PREPOSITIONS | word_set("and or say spell write mean word phrase translate")
 """Words after which thanks are what is asked about."""
 
@@ -119,6 +121,8 @@ def _end(words: Sequence[str]) -> int:
     while found := _closing.at(backwards, place):
         after = place + found.length
         if after >= len(backwards) or backwards[after] in _HOLDS_THANKS:
+            break
+        if backwards[after] not in PAUSES and backwards[place] not in _PLEASE:
             break
         place = _skip_pauses(backwards, after)
     return len(words) - place

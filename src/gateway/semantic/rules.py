@@ -143,6 +143,8 @@ def difference(asked: Question, stored: Question) -> Refutation | None:
 
 
 def _unmatched(asked: Question, stored: Question, is_of_kind: Callable[[str], bool]) -> str | None:
+    if asked.key == stored.key:
+        return None
     one, other = (Counter(filter(is_of_kind, question.keys)) for question in (asked, stored))
     if one == other:
         return None
