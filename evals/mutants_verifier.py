@@ -26,8 +26,10 @@ from evals import ROOT
 
 SOURCES = ROOT / "src" / "gateway" / "semantic"
 RESULT = ROOT / "evals" / "results" / "verifier_mutants.json"
-PACKAGE = "gateway.semantic."
-SUITES = ("frames", "manners", "clauses", "words", "inflection", "lexicon", "eligible", "verifier")
+PACKAGE = "gateway.semantic"
+SUITES = ("grammar", "frames", "manners", "clauses", "words", "inflection", "lexicon", "eligible", "verifier")
+NEAREST = {"plain": "words", "patterns": "words", "expansion": "lexicon", "slots": "clauses", "tokens": "clauses"}
+"""The suite to begin with, where it has not the name of the module."""
 GENERATED = "PromiseTest"
 
 STEPS = (
@@ -91,10 +93,10 @@ def mutants() -> Iterator[Mutant]:
     """Every mutant, module by module."""
     for path in sorted(SOURCES.glob("*.py")):
         source = path.read_text(encoding="utf-8")
-        for number, (name, place) in enumerate(_places(ast.parse(source))):
+        for number in range(len(list(_places(ast.parse(source))))):
             tree = ast.parse(source)
-            again = list(_places(tree))[number][1]
-            dropped = again.drop()
+            name, place = list(_places(tree))[number]
+            dropped = place.drop()
             if dropped is not None:
                 yield Mutant(path.stem, f"{name}: {dropped}", tree)
         for module, function, result in STEPS:
@@ -186,7 +188,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Gives one module from a tree instead of its file."""
 
     def __init__(self, mutant: Mutant) -> None:
-        self._name = PACKAGE + mutant.module
+        self._name = f"{PACKAGE}.{mutant.module}"
         self._code = compile(mutant.tree, f"<mutant of {mutant.module}>", "exec")
 
     def find_spec(
@@ -222,10 +224,11 @@ def _forget() -> None:
 def killer(mutant: Mutant) -> str | None:
     """The first test that notices; None if none does."""
     with _broken(mutant):
-        for suite in SUITES:
+        nearest = NEAREST.get(mutant.module, mutant.module)
+        for suite in sorted(SUITES, key=lambda suite: suite != nearest):
             try:
                 module = importlib.import_module(f"tests.unit.test_semantic_{suite}")
-            except Exception as error:
+            except (KeyError, IndexError, ValueError, TypeError, AttributeError, AssertionError) as error:
                 return f"import: {type(error).__name__}"
             noticed = _failure(unittest.defaultTestLoader.loadTestsFromModule(module))
             if noticed is not None:
@@ -234,10 +237,18 @@ def killer(mutant: Mutant) -> str | None:
 
 
 def _failure(suite: unittest.TestSuite) -> str | None:
-    tests = unittest.TestSuite(test for case in suite for test in case if type(test).__name__ != GENERATED)  # type: ignore[union-attr]
+    tests = unittest.TestSuite(test for test in _cases(suite) if type(test).__name__ != GENERATED)
     result = unittest.TextTestRunner(stream=io.StringIO(), failfast=True).run(tests)
     failed = [test for test, _ in result.failures + result.errors]
-    return failed[0].id().split(".test_semantic_")[-1].split(".", 1)[-1].split(" ")[0] if failed else None
+    return failed[0].id().split()[0].split(".", 3)[-1] if failed else None
+
+
+def _cases(suite: unittest.TestSuite) -> Iterator[unittest.TestCase]:
+    for test in suite:
+        if isinstance(test, unittest.TestSuite):
+            yield from _cases(test)
+        else:
+            yield test
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -210,6 +210,27 @@ class TokensTest(QuestionCase):
         for word in ("really", "actually", "currently", "exactly"):
             self.same("Do cats need milk?", f"Do cats {word} need milk?")
 
+    def test_a_question_about_words_keeps_all_of_them(self) -> None:
+        """Sounds, articles and stress are words too."""
+        for one, other in (
+            ("What does um mean?", "What does uh mean?"),
+            ("What is the meaning of um?", "What is the meaning of uh?"),
+            ("What is the definition of um?", "What is the definition of uh?"),
+            ("What does really mean?", "What does actually mean?"),
+            ("How do you say the dog in French?", "How do you say a dog in French?"),
+            ("How do you pronounce a tree?", "How do you pronounce the tree?"),
+            ("How do you spell um now?", "How do you spell uh now?"),
+            ("Is really word of Latin origin?", "Is actually word of Latin origin?"),
+            ("Is the phrase really Latin?", "Is the phrase actually Latin?"),
+            ("Translate the tree to French", "Translate a tree to French"),
+            ("Is it between really and actually?", "Is it between currently and exactly?"),
+            ("What is similar to really?", "What is similar to actually?"),
+            ("Does one end in really?", "Does one end in actually?"),
+            ("Do they rhyme really with Ely?", "Do they rhyme actually with Ely?"),
+            ("Does it rhyme with Ely really?", "Does it rhyme with Ely actually?"),
+        ):
+            self.different(one, other)
+
     def test_other_adverbs_say_something(self) -> None:
         """Each of them can change the answer."""
         for word in ("always", "very", "only", "still", "again", "both", "some", "any", "all", "not", "never", "also"):
@@ -263,6 +284,9 @@ class TokensTest(QuestionCase):
         """Digits or words."""
         self.same("Can a 16 year old drive?", "Can a 16-year-old drive?")
         self.same("Is a two hour walk long?", "Is a two-hour walk long?")
+        self.same("Is 7g enough?", "Is 7 grams enough?")
+        for network in ("2g", "3g", "4g", "5g", "6g"):
+            self.different(f"Is {network} safe?", f"Is {network[0]} grams safe?")
         self.different("Is a two-factor walk long?", "Is a two walk long?")
 
     def test_dates_have_one_order(self) -> None:

@@ -184,7 +184,8 @@ NUMBERS = (
 NAMES = (
     "Monday Tuesday Wednesday Thursday Friday Saturday Sunday January February April June July September October"
     " November December API ATM BMI CEO CFO CTO CSV CV DNA DVD EU FAQ FBI FIFA GDP GDPR GPS GPU CPU HIV HR HTML HTTP"
-    " HTTPS JPG JSON MRI NASA NATO NBA NFL NHS PC PDF PhD PNG RNA SMS SQL TV UK UN URL USA USB VAT VPN WiFi Wi-Fi X-Ray XML"
+    " HTTPS JPG JSON MRI NASA NATO NBA NFL NHS PC PDF PhD PNG RNA SMS SQL TV UK UN URL USA USB VAT VPN WiFi Wi-Fi X-Ray"
+    " XML"
 )
 
 

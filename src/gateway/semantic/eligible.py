@@ -25,7 +25,7 @@ LONGEST_CHARACTERS: Final = 400
 """About 40 words of 9 letters: looked at before anything else is done with a text."""
 
 MOST_WORDS: Final = 40
-"""Longer questions carry more conditions than they share (measured sets have none above 40)."""
+"""Twice the longest question of the measured sets; a longer one carries more conditions than two people share."""
 
 
 class Ineligible(StrEnum):

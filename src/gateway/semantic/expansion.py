@@ -16,6 +16,8 @@ from gateway.semantic.patterns import Phrases
 
 _DIGITS_AND_LETTERS: Final = re.compile(r"(\d+(?:[.,]\d+)*)([^\W\d_]+)")
 _ORDINAL: Final = re.compile(r"\d+(?:st|nd|rd|th)")
+_NETWORKS: Final = frozenset({"2g", "3g", "4g", "5g", "6g"})
+"""Generations of mobile networks, not grams."""
 _UNIT_NAMES: Final = frozenset(name for names in lexicon.UNITS for name in names.split())
 
 
@@ -55,7 +57,7 @@ def _parted_number(word: str) -> Iterator[str]:
         return
     first, *others = word.split("-")
     match = _DIGITS_AND_LETTERS.fullmatch(first)
-    yield from match.groups() if match and match[2] in _UNIT_NAMES else [first]
+    yield from match.groups() if match and match[2] in _UNIT_NAMES and first not in _NETWORKS else [first]
     yield from others
 
 

@@ -57,6 +57,9 @@ PREPOSITIONS: Final = word_set(
     " against over under above below between through across behind near within upon onto toward towards among along"
 )
 
+MENTIONS: Final = word_set("say spell pronounce translate word phrase")
+"""Words of a question about words, in which even an article or a sound may be what is asked about."""
+
 QUESTION_WORDS: Final = word_set("what which who whom whose where when why how")
 
 CLOSED: Final = (

@@ -10,7 +10,7 @@ Rules:
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from gateway.semantic.grammar import ARTICLES, AUXILIARIES, PREPOSITIONS, QUESTION_WORDS
+from gateway.semantic.grammar import ARTICLES, AUXILIARIES, MENTIONS, PREPOSITIONS, QUESTION_WORDS
 from gateway.semantic.patterns import Phrases, word_set
 from gateway.semantic.words import PAUSES
 
@@ -62,14 +62,15 @@ ASKING: Final = (
 )
 
 FILLERS: Final = frozenset({"um", "uh", "erm", "hmm"})
-"""Sounds; they go wherever they stand."""
+"""Sounds; they go wherever they stand, unless a question is about words."""
+_ABOUT_WORDS: Final = MENTIONS | {"mean", "meaning", "definition"}
 
 _QUESTION_STARTS: Final = (
     QUESTION_WORDS | AUXILIARIES.keys() | word_set("if whether i we please pls tell explain list any um uh erm")
 )
 _EMBEDDED_STARTS: Final = QUESTION_WORDS | {"if", "whether"}
 _PLEASE: Final = frozenset({"please", "pls"})
-_HOLDS_THANKS: Final = ARTICLES | PREPOSITIONS | word_set("and or say spell write mean word phrase translate")
+_HOLDS_THANKS: Final = ARTICLES | PREPOSITIONS | MENTIONS | {"and", "or", "write", "mean"}
 """Words after which thanks are what is asked about."""
 
 _opening: Final = Phrases((pattern, None) for pattern in OPENERS)
@@ -86,7 +87,8 @@ class Asked(NamedTuple):
 
 def bare(words: Sequence[str]) -> Asked:
     """What is asked, without what is said around it. Each word is looked at a bounded number of times."""
-    words = [word for word in words if word not in FILLERS]
+    if _ABOUT_WORDS.isdisjoint(words):
+        words = [word for word in words if word not in FILLERS]
     words = words[: _end(words)]
     start, embedded = 0, False
     while True:

@@ -6,6 +6,7 @@ and signs included. Rules:
 - an article says nothing before a noun; before a small word, a sign or the end it is a name (vitamin a, the who)
 - `have` at the end of a question with `do` says nothing: what does it have
 - a unit is a unit behind a number only, and `of` behind a unit says nothing
+- in a question about words nothing is dropped; nor is stress in a list, before a preposition or at the end
 - a single word whose meaning is asked is kept as it is written
 """
 
@@ -15,7 +16,7 @@ from typing import Final, NamedTuple
 
 from gateway.semantic import lexicon
 from gateway.semantic.frames import HOLDS_AUXILIARY, Frame
-from gateway.semantic.grammar import ARTICLES, AUXILIARIES, CLOSED, PRONOUNS, SILENT
+from gateway.semantic.grammar import ARTICLES, AUXILIARIES, CLOSED, MENTIONS, PREPOSITIONS, PRONOUNS, SILENT
 from gateway.semantic.inflection import form_of
 from gateway.semantic.words import PAUSES
 
@@ -70,22 +71,25 @@ def _first_auxiliary(words: Sequence[str]) -> int | None:
 
 def _tokens(words: Sequence[str]) -> list[Token]:
     tokens: list[Token] = []
-    has_article, behind_number, behind_unit = False, False, False
+    keeps_all = not MENTIONS.isdisjoint(words)
+    has_article, behind_number, behind_unit, before = False, False, False, ""
     for word, following in pairwise([*words, ""]):
-        if word in ARTICLES and _is_noun(following):
+        if word in ARTICLES and _is_noun(following) and not keeps_all:
             has_article = True
             continue
-        if word in SILENT or (word == OF and behind_unit):
+        if word == OF and behind_unit:
+            continue
+        if word in SILENT and not (keeps_all or before in _LISTS or following in _LISTS_OR_ENDS):
             continue
         unit = _UNITS.get(word) if behind_number else None
         key = _key(word) if unit is None else unit
         tokens.append(Token(key, has_article))
-        has_article, behind_number, behind_unit = False, key[0] == NUMBER, unit is not None
+        has_article, behind_number, behind_unit, before = False, key[0] == NUMBER, unit is not None, word
     return tokens
 
 
 def _is_noun(word: str) -> bool:
-    return word != "" and word not in CLOSED and (word[0].isalnum() or word[0] in "_")
+    return word != "" and word not in CLOSED and word[0].isalnum()
 
 
 def _key(word: str) -> str:
@@ -98,6 +102,8 @@ def _key(word: str) -> str:
     return word if word in CLOSED else key_of(word)
 
 
+_LISTS: Final = PREPOSITIONS | {"and", "or"}
+_LISTS_OR_ENDS: Final = _LISTS | {""}
 _UNITS: Final = {name: f"{names.split()[0]} unit" for names in lexicon.UNITS for name in names.split()}
 _SYNONYMS: Final = {
     base: synonyms.members.split()[0] for synonyms in lexicon.SYNONYMS for base in synonyms.members.split()
