@@ -45,8 +45,8 @@ FRAMES = (
 FOREIGN = (
     "der das und ist nicht wie für mit auf ich ein eine kann wo wann warum wer welche le les des est une pour dans quel"
     " quelle comment où je mon avec sur qui que quoi pourquoi una para por como cómo qué cuál dónde con del está es"
-    " quién il lo gli che di dove quando perché sono della cosa chi os uma não qual onde quem het een van voor hoe wat waar"
-    " niet met jak gdzie co czy"
+    " quién il lo gli che di dove quando perché sono della cosa chi os uma não qual onde quem het een van voor hoe wat"
+    " waar niet met jak gdzie co czy"
 )
 
 SHARED = "a an as at die in me on so"
