@@ -20,7 +20,7 @@ import unittest
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from evals import ROOT
 
@@ -28,7 +28,15 @@ SOURCES = ROOT / "src" / "gateway" / "semantic"
 RESULT = ROOT / "evals" / "results" / "verifier_mutants.json"
 PACKAGE = "gateway.semantic"
 SUITES = ("grammar", "frames", "manners", "clauses", "words", "inflection", "lexicon", "eligible", "verifier")
-NEAREST = {"plain": "words", "patterns": "words", "expansion": "lexicon", "slots": "clauses", "tokens": "clauses"}
+NEAREST = {
+    "rules": "verifier",
+    "question": "verifier",
+    "plain": "words",
+    "patterns": "words",
+    "expansion": "lexicon",
+    "slots": "clauses",
+    "tokens": "clauses",
+}
 """The suite to begin with, where it has not the name of the module."""
 GENERATED = "PromiseTest"
 
@@ -90,47 +98,55 @@ class Mutant(NamedTuple):
 
 
 def mutants() -> Iterator[Mutant]:
-    """Every mutant, module by module."""
+    """Every mutant, module by module; the tree of one is whole again when the next is asked for."""
     for path in sorted(SOURCES.glob("*.py")):
         source = path.read_text(encoding="utf-8")
-        for number in range(len(list(_places(ast.parse(source))))):
-            tree = ast.parse(source)
-            name, place = list(_places(tree))[number]
-            dropped = place.drop()
-            if dropped is not None:
-                yield Mutant(path.stem, f"{name}: {dropped}", tree)
+        tree = ast.parse(source)
+        for name, place in list(_places(tree)):
+            yield Mutant(path.stem, f"{name}: {place.drop()}", tree)
+            place.restore()
         for module, function, result in STEPS:
             if module == path.stem:
                 yield Mutant(module, f"{function}() returns {result}", _with_step(source, function, result))
 
 
 class _Element:
-    """One element of a table in a tree, which can be dropped from it."""
+    """One element of a table in a tree."""
 
-    def __init__(self, node: ast.Tuple | ast.List | ast.Set | ast.Dict, at: int) -> None:
-        self.node, self.at = node, at
+    def __init__(self, table: ast.Tuple | ast.List | ast.Set | ast.Dict, at: int) -> None:
+        lists = [table.keys, table.values] if isinstance(table, ast.Dict) else [table.elts]
+        self._lists = cast(list[list[ast.expr | None]], lists)
+        self._at = at
+        self._dropped: list[ast.expr | None] = []
 
-    def drop(self) -> str | None:
-        """Drop it; returns what it was, or None if it only includes another table."""
-        if isinstance(self.node, ast.Dict):
-            key = self.node.keys.pop(self.at)
-            value = self.node.values.pop(self.at)
-            return None if key is None else f"{ast.unparse(key)} = {ast.unparse(value)}"
-        return ast.unparse(self.node.elts.pop(self.at))
+    def drop(self) -> str:
+        """Take it out; returns what it was."""
+        self._dropped = [elements.pop(self._at) for elements in self._lists]
+        return " = ".join(ast.unparse(node) for node in self._dropped if node is not None)
+
+    def restore(self) -> None:
+        """Put it back."""
+        for elements, node in zip(self._lists, self._dropped, strict=True):
+            elements.insert(self._at, node)
 
 
 class _Word:
     """One word of a text that is a list of words."""
 
-    def __init__(self, node: ast.Constant, at: int) -> None:
-        self.node, self.at = node, at
+    def __init__(self, text: ast.Constant, at: int) -> None:
+        self._text, self._at = text, at
+        self._whole = str(text.value)
 
     def drop(self) -> str:
-        """Drop it; returns the word."""
-        words = str(self.node.value).split()
-        word = words.pop(self.at)
-        self.node.value = " ".join(words)
+        """Take it out; returns the word."""
+        words = self._whole.split()
+        word = words.pop(self._at)
+        self._text.value = " ".join(words)
         return word
+
+    def restore(self) -> None:
+        """Put it back."""
+        self._text.value = self._whole
 
 
 def _places(tree: ast.Module) -> Iterator[tuple[str, _Element | _Word]]:
@@ -147,7 +163,7 @@ def _of(node: ast.expr) -> Iterator[_Element | _Word]:
             for element in node.elts:
                 yield from _members(element)
         case ast.Dict():
-            yield from (_Element(node, at) for at in range(len(node.keys)))
+            yield from (_Element(node, at) for at, key in enumerate(node.keys) if key is not None)
         case ast.BinOp():
             yield from _of(node.left)
             yield from _of(node.right)
@@ -165,8 +181,8 @@ def _members(element: ast.expr) -> Iterator[_Word]:
     match element:
         case ast.Call(func=ast.Name(id="Synonyms"), args=[ast.Constant() as words, _]):
             yield from _words(words)
-        case ast.Constant(value=str()) if "|" not in element.value and "[" not in element.value:
-            yield from _words(element) if " " in element.value else ()
+        case ast.Constant(value=str(text)) if " " in text and "|" not in text and "[" not in text:
+            yield from _words(element)
         case _:
             pass
 

@@ -81,7 +81,7 @@ _asking: Final = Phrases((pattern, None) for pattern in ASKING)
 class Asked(NamedTuple):
     """A question without manners; `embedded` if it stood behind `tell me` and the like."""
 
-    words: list[str]
+    words: Sequence[str]
     embedded: bool
 
 
