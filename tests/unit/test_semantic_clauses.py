@@ -318,7 +318,8 @@ class TokensTest(QuestionCase):
         self.same("Is two million enough?", "Is 2,000,000 enough?")
         self.same("Is 2.5 thousand enough?", "Is 2500 enough?")
         self.same("Is 2 billion enough?", "Is 2000000000 enough?")
-        self.same("Is it open at 3pm?", "Is it open at 3:00 pm?")
+        for half in ("am", "pm", "a.m", "p.m"):
+            self.same(f"Is it open at 3 {half}?", f"Is it open at 3:00 {half}?")
         self.different("Is it open at 3pm?", "Is it open at 3:30 pm?")
         self.different("Is it open at 3:00?", "Is it open at 3?")
         self.different("Is $5 enough?", "Is £5 enough?")
