@@ -215,7 +215,12 @@ class TokensTest(QuestionCase):
         for one, other in (
             ("What does um mean?", "What does uh mean?"),
             ("What is the meaning of um?", "What is the meaning of uh?"),
-            ("What is the definition of um?", "What is the definition of uh?"),
+            ("Does the meaning of um differ?", "Does the meaning of uh differ?"),
+            ("Does the definition of um differ?", "Does the definition of uh differ?"),
+            ("Is it really and truly Latin?", "Is it actually and truly Latin?"),
+            ("Is it really or nearly Latin?", "Is it actually or nearly Latin?"),
+            ("Is it and really Latin?", "Is it and actually Latin?"),
+            ("Is it or really Latin?", "Is it or actually Latin?"),
             ("What does really mean?", "What does actually mean?"),
             ("How do you say the dog in French?", "How do you say a dog in French?"),
             ("How do you pronounce a tree?", "How do you pronounce the tree?"),

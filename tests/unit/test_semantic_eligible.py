@@ -134,6 +134,7 @@ REFUSED = {
     ),
     Ineligible.PERSONAL: (
         "Where is my order?",
+        "Where is my dog?",
         "How do I cancel my booking?",
         "What is my balance?",
         "How much was my bill?",

@@ -52,7 +52,7 @@ SAME = (
     ),
     ("How much was a loaf in 1950?", "What was the price of a loaf in 1950?", "How much did a loaf cost in 1950?"),
     ("How much does it cost to fly to Rome?", "What does it cost to fly to Rome?"),
-    ("How much did it cost to build Rome?", "How much did it cost to build Rome, please?"),
+    ("How much did it cost to build Rome?", "What did it cost to build Rome?"),
     ("How much sugar do cats need?", "What amount of sugar do cats need?"),
     ("How old is the Eiffel tower?", "What is the age of the Eiffel tower?"),
     ("How tall is the Eiffel tower?", "How high is the Eiffel tower?", "What is the height of the Eiffel tower?"),

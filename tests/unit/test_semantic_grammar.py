@@ -109,7 +109,7 @@ class EmbeddedTest(QuestionCase):
         """Before an article or a possessor, near the front."""
         for verb in ("is", "are", "was", "were"):
             for word in ("the", "a", "an", "my", "your"):
-                self.same(f"how old {verb} {word} tiger", f"tell me how old {word} tiger {verb}")
+                self.same(f"how much {verb} {word} tiger", f"tell me how much {word} tiger {verb}")
         self.same("what is the price of tea", "tell me what the price of tea is")
         self.different("what time is the price of tea", "tell me what the time price of tea is")
 

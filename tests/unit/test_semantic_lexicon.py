@@ -103,6 +103,7 @@ PHRASES = (
     ("Is two-factor login safe?", "Is two factor login safe?", "Is two login safe?"),
     ("Is 2FA safe?", "Is two-factor authentication safe?", "Is authentication safe?"),
     ("Is 2FA safe?", "Is two factor authentication safe?", "Is two authentication safe?"),
+    ("Is 2FA safe?", "Is two-step authentication safe?", "Is one-step authentication safe?"),
     ("Can I walk instead of drive?", "Can I walk rather than drive?", "Can I walk and drive?"),
     ("Who governs the UK?", "Who governs the United Kingdom?", "Who governs the United Emirates?"),
     ("Who governs the USA?", "Who governs the United States?", "Who governs the United Nations?"),

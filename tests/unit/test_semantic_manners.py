@@ -105,6 +105,7 @@ class MannersTest(QuestionCase):
 
     def test_they_may_be_heaped(self) -> None:
         """Greeting, apology, request, thanks."""
+        self.same(f"{QUESTION}?", "Hi please tell me why the sky is blue", f"Hi um sorry {QUESTION.lower()}")
         self.same(f"{QUESTION}?", f"Hi! Sorry, um, could you please tell me, {QUESTION.lower()}? Thanks, cheers!!")
 
     def test_sounds_go_from_anywhere(self) -> None:
@@ -124,6 +125,8 @@ class MannersTest(QuestionCase):
         self.different("Who wrote Cheers?", "Who wrote Thanks?")
         self.same("Can I pay by card please", "Can I pay by card pls", "Can I pay by card?")
         self.different("How do you say hello and thank you?", "How do you say hello and?")
+        for word in ("and", "or", "write", "the", "to"):
+            self.different(f"Is it thanks {word} please?", f"Is it thanks {word}?")
         self.different("Where is the word for thanks?", "Where is the word for?")
 
     def test_a_request_for_something_else_stays(self) -> None:

@@ -112,6 +112,11 @@ class CapitalsTest(QuestionCase):
             "Can I Eat In Reading If I Like?",
         )
 
+    def test_i_is_no_name_however_contracted(self) -> None:
+        """A text with no other capital does not use any."""
+        for i in ("I", "I'm", "I've", "I'd", "I'll"):
+            self.same(f"Is it true that {i} seen Reading?", f"is it true that {i} seen reading?")
+
     def test_the_first_word_does_not_tell(self) -> None:
         """Of a text, of a sentence, behind a colon, behind a quote."""
         self.same("Hi Bob. reading is fun?", "Hi Bob. Reading is fun?")

@@ -36,7 +36,7 @@ def _parts(word: str) -> Iterator[str]:
         yield from _without_ending(word)
     elif word[0].isdigit():
         yield from _parted_number(word)
-    elif "-" in word and word.split("-", 1)[0] in lexicon.NUMBERS and word not in _COMPOUNDS:
+    elif "-" in word and word.split("-", 1)[0] in lexicon.NUMBERS:
         yield from word.split("-")
     else:
         yield word
@@ -82,5 +82,4 @@ def _phrasal_rows() -> Iterator[tuple[str, str]]:
         yield f"{progressive} {particle}", name + PROGRESSIVE
 
 
-_COMPOUNDS: Final = frozenset(word for phrase, _ in lexicon.SET_PHRASES for word in phrase.replace("|", " ").split())
 _phrases: Final = Phrases([*_phrasal_rows(), *lexicon.SET_PHRASES])

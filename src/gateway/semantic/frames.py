@@ -87,6 +87,7 @@ ROWS: Final = (
     ("how much does it cost", Opening(Frame.PRICE)),
     ("how much did it cost", Opening(Frame.PRICE, "past")),
     ("what does it cost", Opening(Frame.PRICE)),
+    ("what did it cost", Opening(Frame.PRICE, "past")),
     ("what is|are the price|cost|prices|costs of|for", Opening(Frame.PRICE)),
     ("what was|were the price|cost|prices|costs of|for", Opening(Frame.PRICE, "past")),
     ("how much", Opening(Frame.AMOUNT)),

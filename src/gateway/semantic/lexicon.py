@@ -221,7 +221,6 @@ PHRASAL_VERBS: Final = (
     ("sign signed signing", "out", "log_out"),
     ("sign signed signing", "up", "sign_up"),
     ("set set setting", "up", "set_up"),
-    ("back backed backing", "up", "back_up"),
 )
 """Base, past and -ing; the particle; one word for both. The third person is the base and s."""
 
@@ -242,8 +241,7 @@ SET_PHRASES: Final = (
     ("below", "under"),
     ("so as to", "to"),
     ("two factor", "two-factor"),
-    ("two-factor|two-step authentication", "2fa"),
-    ("two factor authentication", "2fa"),
+    ("two factor|step authentication", "2fa"),
     ("rather than", "instead of"),
     ("united kingdom", "uk"),
     ("united states", "usa"),

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from gateway.semantic.grammar import ARTICLES, AUXILIARIES, MENTIONS, PREPOSITIONS, QUESTION_WORDS
-from gateway.semantic.patterns import Phrases, word_set
+from gateway.semantic.patterns import Phrases
 from gateway.semantic.words import PAUSES
 
 OPENERS: Final = (
@@ -65,12 +65,10 @@ FILLERS: Final = frozenset({"um", "uh", "erm", "hmm"})
 """Sounds; they go wherever they stand, unless a question is about words."""
 _ABOUT_WORDS: Final = MENTIONS | {"mean", "meaning", "definition"}
 
-_QUESTION_STARTS: Final = (
-    QUESTION_WORDS | AUXILIARIES.keys() | word_set("if whether i we please pls tell explain list any um uh erm")
-)
+_DIRECT_STARTS: Final = QUESTION_WORDS | AUXILIARIES.keys()
 _EMBEDDED_STARTS: Final = QUESTION_WORDS | {"if", "whether"}
 _PLEASE: Final = frozenset({"please", "pls"})
-_HOLDS_THANKS: Final = ARTICLES | PREPOSITIONS | MENTIONS | {"and", "or", "write", "mean"}
+_HOLDS_THANKS: Final = ARTICLES | PREPOSITIONS | MENTIONS | {"and", "or", "write"}
 """Words after which thanks are what is asked about."""
 
 _opening: Final = Phrases((pattern, None) for pattern in OPENERS)
@@ -105,9 +103,9 @@ def bare(words: Sequence[str]) -> Asked:
 
 
 def _may_follow_a_greeting(words: Sequence[str], place: int) -> bool:
-    if place == len(words) or words[place] in PAUSES or words[place] in _QUESTION_STARTS:
+    if place == len(words) or words[place] in PAUSES or words[place] in _DIRECT_STARTS:
         return True
-    return _opening.at(words, place) is not None
+    return _opening.at(words, place) is not None or _asking.at(words, place) is not None
 
 
 def _skip_pauses(words: Sequence[str], place: int) -> int:
