@@ -17,7 +17,7 @@ from gateway import heap
 from gateway.admission import Admission
 from gateway.attempt import Upstreams
 from gateway.backup import Backups
-from gateway.caching import Caching
+from gateway.caching import Caching, InOtherWords, ShadowLog
 from gateway.clock import Clock, RealClock
 from gateway.commands import Commands
 from gateway.config import CacheConfig, Config, ProviderConfig, TenantConfig
@@ -38,6 +38,7 @@ from gateway.metrics import Metrics
 from gateway.oplog import OpLog
 from gateway.providers import LiveProvider, Provider
 from gateway.router import Catalog
+from gateway.semantic_cache import SemanticCache
 from gateway.sqlite_file import NoRoomToOpen, StoreRefused
 from gateway.sqlite_store import SqliteStore
 from gateway.store import Doing, Durability
@@ -62,12 +63,13 @@ def request_ids(clock: Clock, random_bytes: Callable[[int], bytes]) -> Callable[
 
 @dataclass(slots=True)
 class Books:
-    """The open ledger, key ring and cache of one data directory."""
+    """The open ledger, key ring and caches of one data directory."""
 
     store: SqliteStore
     ledger: Ledger
     keys: KeyRing
     cache: ExactCache
+    semantic: SemanticCache | None
     commands: Commands
     orphans: int
 
@@ -80,6 +82,8 @@ class Books:
             pass
         self.store.close()
         self.cache.close()
+        if self.semantic is not None:
+            self.semantic.close()
 
 
 def open_books(
@@ -127,9 +131,13 @@ def open_books(
         orphans = open_ledger(ledger, config)
         keys = KeyRing(store, clock, os.urandom)
         drive(keys.load())
-        cache = open_cache(data_dir, config.cache if config else CacheConfig(), clock, draw, on_error)
-        backups = Backups(store, data_dir.ledger)
-        books = Books(store, ledger, keys, cache, Commands(store, ledger, keys, cache, backups, clock), orphans)
+        cache_config = config.cache if config else CacheConfig()
+        cache = open_cache(data_dir, cache_config, clock, draw, on_error)
+        semantic = None
+        if (config and config.semantic_anywhere) or data_dir.words.exists():
+            semantic = open_semantic_cache(data_dir, cache_config, cache, clock, draw, on_error)
+        commands = Commands(store, ledger, keys, cache, semantic, Backups(store, data_dir.ledger), clock)
+        books = Books(store, ledger, keys, cache, semantic, commands, orphans)
         if not ledger.has_level(Scope.GLOBAL, ""):
             drive(ledger.set_level(Scope.GLOBAL, "", Window.TOTAL, None))
         if config is not None:
@@ -161,7 +169,7 @@ def open_cache(
     draw: Callable[[], float],
     on_error: Callable[[BaseException], None],
 ) -> ExactCache:
-    """The cache of an owned directory."""
+    """The exact cache of an owned directory."""
     return ExactCache(
         data_dir.cache,
         ttl_s=config.exact_ttl_s,
@@ -170,6 +178,27 @@ def open_cache(
         draw=draw,
         on_error=on_error,
     )
+
+
+def open_semantic_cache(
+    data_dir: DataDir,
+    config: CacheConfig,
+    answers: ExactCache,
+    clock: Clock,
+    draw: Callable[[], float],
+    on_error: Callable[[BaseException], None],
+) -> SemanticCache:
+    """The semantic cache of an owned directory, over its exact one."""
+    index = ExactCache(
+        data_dir.words,
+        ttl_s=config.semantic_ttl_s,
+        max_bytes=config.semantic_max_bytes,
+        max_partition=config.semantic_max_entries,
+        clock=clock,
+        draw=draw,
+        on_error=on_error,
+    )
+    return SemanticCache(answers, index, ttl_s=config.semantic_ttl_s, clock=clock, on_error=on_error)
 
 
 def apply_budgets(config: Config, books: Books) -> None:
@@ -243,6 +272,7 @@ def build_gateway(
     on_error: Callable[[BaseException], None] = lambda error: None,
     on_alarm: Callable[[str, str, int | None], None] = lambda deployment, why, status: None,
     on_state: Callable[[str, str], None] = lambda deployment, state: None,
+    on_shadow: ShadowLog = lambda request_id, entry, question: None,
     metrics: Metrics | None = None,
 ) -> Gateway:
     """A gateway over open books. `providers` replaces those of the configuration by name, for tests.
@@ -251,6 +281,7 @@ def build_gateway(
     draw      gives numbers from [0, 1), for jitter and weights
     on_alarm  is told of a deployment that an operator must look at, why, and the upstream's status
     on_state  is told of a deployment whose state has changed, and the state
+    on_shadow is told of each answer that the semantic cache withholds in its shadow mode
     metrics   counts requests and calls
     """
     clock, metrics = clock or RealClock(), metrics or Metrics()
@@ -266,7 +297,7 @@ def build_gateway(
     upstreams = Upstreams(built | dict(providers or {}), config.providers, clock)
     return Gateway(
         admission=Admission(books.keys, books.ledger, Catalog(config, draw), config.tenants, clock),
-        caching=Caching(books.cache if config.cache.exact_ttl_s else None, room),
+        caching=build_caching(config, books, room, on_shadow),
         ledger=books.ledger,
         dispatcher=Dispatcher(
             upstreams,
@@ -288,6 +319,17 @@ def build_gateway(
         on_ended=metrics.note_request,
         release=release,
     )
+
+
+def build_caching(config: Config, books: Books, room: Room, on_shadow: ShadowLog) -> Caching:
+    """The caches as a configuration has them. The semantic one must have been opened with the books."""
+    if not config.cache.exact_ttl_s:
+        return Caching(None, room)
+    semantic = None
+    if books.semantic is not None and config.semantic_anywhere:
+        serves = config.cache.semantic_mode == "serve"
+        semantic = InOtherWords(books.semantic, config.uses_semantic, serves=serves, on_shadow=on_shadow)
+    return Caching(books.cache, room, semantic)
 
 
 class Janitor:

@@ -1,4 +1,4 @@
-"""An entry of the exact cache, and how it is sealed for the file. Pure.
+"""An entry of a cache, and how it is sealed for the file. Pure.
 
 What is served, to whom and until when lies under one checksum: a damaged file can hide an entry, never turn it into
 another one or give it to somebody else.
@@ -17,10 +17,11 @@ _GZIP: Final = 31
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An answer to keep.
+    """What to keep.
 
-    epoch  of the tenant when the answer was asked for: the one that is part of its digest
-    body   the JSON of the chat.completion
+    epoch      of the tenant when the answer was asked for: the one that is part of its digest
+    body       the JSON of the chat.completion, or what else it is that is kept
+    partition  the entries of one partition are bounded in number; those of none are not
     """
 
     tenant: str
@@ -29,6 +30,7 @@ class Entry:
     provider: str
     tier: str
     body: bytes
+    partition: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ def row_of(record: Record, used: int) -> Row:
     facts = [record.digest.hex(), record.stored_ms, record.expires_ms]
     facts += [entry.tenant, entry.epoch, entry.deployment, entry.provider, entry.tier]
     sealed = zlib.compress(json.dumps(facts).encode() + b"\n" + entry.body, 1, _GZIP)
-    return Row(record.digest, entry.tenant, record.expires_ms, used, sealed)
+    return Row(record.digest, entry.tenant, record.expires_ms, used, sealed, entry.partition)
 
 
 def unseal(sealed: bytes) -> Record:

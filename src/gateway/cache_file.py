@@ -1,12 +1,12 @@
-"""The exact cache's SQLite file: sealed answers by digest, held under a bound of bytes; and what was purged.
+"""A cache's SQLite file: sealed entries by digest, held under a bound of bytes; and what was purged.
 
 Decides which rows go, and when the file itself is given up. Does not know what is sealed, or who may be served.
 
 Rules:
 - the file holds nothing that cannot be asked for again: one that is damaged, or no cache of this program and schema,
   is replaced by an empty one
-- the sizes of all rows stay under the bound in every committed state; expired rows go first, then those least
-  recently used, so many per transaction that no transaction is long
+- the sizes of all rows, and the number of those of one partition, stay under their bounds in every committed state;
+  expired rows go first, then those least recently used, so many per transaction that no transaction is long
 - a purge is a number, the epoch, that is greater than all before it
 
 `synchronous = NORMAL`: a power cut may take the last answers, never the file. A purge alone is synced, because an
@@ -29,13 +29,15 @@ from gateway import sqlite_copy
 from gateway.sqlite_file import connect
 
 ROW_OVERHEAD_BYTES: Final = 512
-"""Counted for each row beside its sealed bytes: its other columns, four indexes, and what is left over of its pages."""
+"""Counted for each row beside its sealed bytes: its other columns, its indexes, and what is left over of its pages."""
+
+NO_BOUND: Final = 1 << 62
 
 MOST_DELETED: Final = 1024
 """Rows that go in one transaction: some milliseconds of work."""
 
 _APPLICATION_ID: Final = 0x67774358
-_SCHEMA_VERSION: Final = 1
+_SCHEMA_VERSION: Final = 2
 _SCHEMA: Final = (
     """CREATE TABLE entries (
         id INTEGER PRIMARY KEY,
@@ -44,23 +46,38 @@ _SCHEMA: Final = (
         expires_ms INTEGER NOT NULL,
         used INTEGER NOT NULL,
         size INTEGER NOT NULL,
+        "partition" BLOB,
         sealed BLOB NOT NULL
     ) STRICT""",
     "CREATE INDEX entries_by_tenant ON entries (tenant)",
     "CREATE INDEX entries_by_expiry ON entries (expires_ms)",
     # with the size in it, so that all sizes are summed, and victims chosen, without reading a row
     "CREATE INDEX entries_by_use ON entries (used, size)",
+    # rows without a partition, which is all of them in most files, cost nothing here
+    'CREATE INDEX entries_by_partition ON entries ("partition", used) WHERE "partition" IS NOT NULL',
+    'CREATE TABLE partitions ("partition" BLOB PRIMARY KEY, rows INTEGER NOT NULL) STRICT, WITHOUT ROWID',
+    """CREATE TRIGGER partition_grows AFTER INSERT ON entries WHEN new."partition" IS NOT NULL BEGIN
+        INSERT INTO partitions VALUES (new."partition", 1) ON CONFLICT DO UPDATE SET rows = rows + 1;
+    END""",
+    """CREATE TRIGGER partition_shrinks AFTER DELETE ON entries WHEN old."partition" IS NOT NULL BEGIN
+        UPDATE partitions SET rows = rows - 1 WHERE "partition" = old."partition";
+        DELETE FROM partitions WHERE "partition" = old."partition" AND rows = 0;
+    END""",
     # one row per tenant that was purged, and one with none for the last purge of all
     "CREATE TABLE purges (number INTEGER PRIMARY KEY, tenant TEXT) STRICT",
     f"PRAGMA application_id = {_APPLICATION_ID}",
     f"PRAGMA user_version = {_SCHEMA_VERSION}",
 )
 
+_INSERT: Final = """INSERT INTO entries (digest, tenant, expires_ms, used, sealed, "partition", size)
+    VALUES (?, ?, ?, ?, ?, ?, ?)"""
+
 
 class Row(NamedTuple):
-    """One sealed answer.
+    """One sealed entry.
 
-    used  a number greater than that of every earlier use of any row
+    used       a number greater than that of every earlier use of any row
+    partition  the rows of one partition are bounded in number; those of none are not
     """
 
     digest: bytes
@@ -68,6 +85,7 @@ class Row(NamedTuple):
     expires_ms: int
     used: int
     sealed: bytes
+    partition: bytes | None = None
 
     @property
     def size(self) -> int:
@@ -109,10 +127,15 @@ class CacheFile:
     last_used       the greatest `used` of any row that was there when the file was opened
     """
 
-    def __init__(self, path: Path, max_bytes: int) -> None:
-        """Open the file, or replace it by an empty one. Raises sqlite3.Error or OSError if neither can be done."""
+    def __init__(self, path: Path, max_bytes: int, *, max_partition: int = NO_BOUND) -> None:
+        """Open the file, or replace it by an empty one. Raises sqlite3.Error or OSError if neither can be done.
+
+        max_bytes      bound of the sizes of all rows
+        max_partition  bound of the rows of each partition
+        """
         self._path = path
         self._max_bytes = max_bytes
+        self._max_partition = max_partition
         self._read_lock = threading.Lock()
         self._purges: dict[str | None, int] = {}
         try:
@@ -256,16 +279,27 @@ class CacheFile:
         while waiting and evicted < most:
             row = waiting[0]
             self._delete("digest = ?", row.digest)
+            surplus = self._rows_of(row.partition) + 1 - self._max_partition
+            crowded_out = self._evict_from(row.partition, min(surplus, most - evicted))
+            evicted += crowded_out
             evicted += self._evict(row.size, most - evicted)
-            if self.bytes + row.size <= self._max_bytes:
-                self._writer.execute(
-                    "INSERT INTO entries (digest, tenant, expires_ms, used, size, sealed) VALUES (?, ?, ?, ?, ?, ?)",
-                    (row.digest, row.tenant, row.expires_ms, row.used, row.size, row.sealed),
-                )
+            if crowded_out >= surplus and self.bytes + row.size <= self._max_bytes:
+                self._writer.execute(_INSERT, (*row, row.size))
                 self.entries += 1
                 self.bytes += row.size
                 waiting.popleft()
         return evicted + self._evict(0, most - evicted)
+
+    def _rows_of(self, partition: bytes | None) -> int:
+        counts = self._writer.execute('SELECT rows FROM partitions WHERE "partition" = ?', (partition,)).fetchall()
+        return int(counts[0][0]) if counts else 0
+
+    def _evict_from(self, partition: bytes | None, most: int) -> int:
+        """Remove the least recently used rows of one partition, `most` of them; how many."""
+        if partition is None or most <= 0:
+            return 0
+        least_used = f'SELECT id FROM entries WHERE "partition" = ? ORDER BY used LIMIT {most}'  # noqa: S608 - a number
+        return self._delete(f"id IN ({least_used})", partition)
 
     def _evict(self, room_bytes: int, most: int) -> int:
         """Remove the least recently used rows until there is this room, but no more than `most`; how many.

@@ -10,18 +10,19 @@ Rules:
 - in message text CRLF is LF and white space at the ends is nothing; between two parts it stays, upstreams join them.
   Runs of spaces are one space, unless anything in the message's text suggests that its layout matters
 - nothing else is normalised: not case, not Unicode
+- the last message goes in behind all else, so that the keys of requests that differ in it alone cost little
 """
 
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 NEUTRAL_FIELDS: Final = frozenset({"stream", "stream_options", "cache", "tags", "private", "model", "prompt_version"})
 """How an answer is delivered, what only the gateway reads, and what the route and the prompt version say better."""
 
-_FORM: Final = 1
+_FORM: Final = 2
 """Goes up with every change of these rules, so that no answer is found under a key that meant something else."""
 
 _WHITE: Final = " \t\r\n"
@@ -34,8 +35,11 @@ _LAID_OUT: Final = re.compile(
 _RUN: Final = re.compile("  +")
 _encode: Final = json.JSONEncoder(ensure_ascii=True, separators=(",", ":")).encode
 
+KeyOf = Callable[[Mapping[str, Any]], bytes]
+"""The digest, 32 bytes, under which the answer to a request is kept, by the last of its messages."""
 
-def cache_key(
+
+def cache_keys(
     *,
     tenant: str,
     epoch: int,
@@ -43,18 +47,25 @@ def cache_key(
     permissions: object,
     prompt_version: str | None,
     body: Mapping[str, Any],
-) -> bytes:
-    """The digest, 32 bytes, under which the answer to a request is kept.
+) -> KeyOf:
+    """The keys of a request, whatever its last message is: of body["messages"][-1] it is the request's own.
 
     epoch        of the tenant, as the cache tells it
     route        what may answer: the alias, the resolved tier, the sorted model ids
     permissions  any JSON value: what else must be the same for two keys of a tenant to share an answer
-    body         a chat request that has been checked: `messages` is a list of objects
+    body         a chat request that has been checked: `messages` is a list of objects, at least one
     """
     fields = {name: body[name] for name in sorted(body) if name not in NEUTRAL_FIELDS}
-    fields["messages"] = [_canonical_message(message) for message in body["messages"]]
+    fields["messages"] = [_canonical_message(message) for message in body["messages"][:-1]]
     document = [_FORM, tenant, epoch, list(route), permissions, prompt_version, fields]
-    return hashlib.sha256(_encode(document).encode()).digest()
+    around = hashlib.sha256(_encode(document).encode())
+
+    def key_of(message: Mapping[str, Any]) -> bytes:
+        digest = around.copy()
+        digest.update(_encode(_canonical_message(message)).encode())
+        return digest.digest()
+
+    return key_of
 
 
 def may_be_stored(body: Mapping[str, Any], *, private: bool, no_store: bool, choices: int) -> bool:

@@ -1,22 +1,26 @@
-"""Which requests are answered from the exact cache, which answers go into it, and how one is given again.
+"""Which requests are answered from the caches, which answers go into them, and how one is given again.
 
-Decides what of a request and of its route makes it the same as another. Does not know where answers lie or for how
-long. `no-cache` asks for a fresh answer, which replaces the old one; `no-store` keeps the answer out of the cache.
+Decides what of a request and of its route makes it the same as another, and whether it may be answered in other words.
+Does not know where answers lie or for how long. The exact cache comes first; the semantic one is asked where somebody
+has turned it on, for a request that the exact one takes. `no-cache` asks for a fresh answer, which replaces the old
+one; `no-store` keeps the answer out of the caches.
 What is given again, and what is collected of a stream, counts in the room that all answers share: without room the one
 is refused, the other is not kept.
 """
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from gateway.cache_entry import Entry
-from gateway.cache_key import cache_key, may_be_stored
+from gateway.cache_key import KeyOf, cache_keys, may_be_stored
 from gateway.chat import ChatRequest
 from gateway.context import RequestContext
 from gateway.errors import Overloaded
 from gateway.exact_cache import ExactCache, Hit
 from gateway.router import RoutePlan
+from gateway.semantic_cache import Asked, Match, SemanticCache
 from gateway.validators import refusal
 from llmkit.openai import Completion, decode_object, usage_of
 from llmkit.openai_collect import Assembler
@@ -31,6 +35,24 @@ LARGEST_STREAM_BYTES = 4 << 20
 
 _KEPT = ("stop",)
 
+ShadowLog = Callable[[str, str, str], None]
+"""Is told what would have been served: the request's id, the entry's, and a digest of the question."""
+
+
+@dataclass(frozen=True, slots=True)
+class InOtherWords:
+    """The semantic cache, and what this configuration makes of it.
+
+    applies    whether it may be used, by tenant and by the name that was asked for
+    serves     answers are served from it; else they are only compared with those that come
+    on_shadow  see ShadowLog
+    """
+
+    cache: SemanticCache
+    applies: Callable[[str, str], bool]
+    serves: bool
+    on_shadow: ShadowLog
+
 
 @dataclass(frozen=True, slots=True)
 class Recall:
@@ -41,14 +63,15 @@ class Recall:
 
 
 class Caching:
-    """Immutable but for the room. `cache` is None where the exact cache is turned off."""
+    """Immutable but for the room. `cache` is None where the exact cache is turned off, and `semantic` then, too."""
 
-    def __init__(self, cache: ExactCache | None, room: Room) -> None:
+    def __init__(self, cache: ExactCache | None, room: Room, semantic: InOtherWords | None = None) -> None:
         self._cache = cache
         self._room = room
+        self._semantic = semantic
 
     async def recall(self, context: RequestContext, request: ChatRequest, plan: RoutePlan) -> Recall:
-        """Look the request up, if it may be answered from the cache, and note in the facts how that went.
+        """Look the request up, if it may be answered from the caches, and note in the facts how that went.
 
         Raises Overloaded if there is an answer and no room for it.
         """
@@ -59,19 +82,79 @@ class Caching:
         ):
             return Recall()
         epoch = cache.epoch(tenant)
-        digest = _digest(context, request, plan, epoch)
+        key_of = _keys(context, request, plan, epoch)
+        digest = key_of(request.body["messages"][-1])
         claim = Claim(self._room)
         context.at_end.append(claim.close)
         if not options.no_cache:
             facts.cache = "miss"
             hit = await cache.lookup(digest, tenant)
             if hit is not None:
-                if not claim.covers(len(hit.body)):
-                    raise Overloaded("The answers in flight take too much memory.")
-                facts.cache, facts.age_s = "hit", hit.age_s
-                facts.served_by(hit.deployment, hit.provider, hit.tier)
-                return Recall(hit)
-        return Recall(keeper=None if options.no_store else _Keeper(cache, context, request, digest, epoch, claim))
+                return _served(Match(digest, hit), "hit", context, claim)
+        lead = await self._in_other_words(context, request, plan, key_of)
+        if lead is not None and lead.answer is not None:
+            return _served(lead.answer, "semantic", context, claim)
+        keeper = None if options.no_store else _Keeper(cache, context, request, digest, epoch, claim, lead)
+        return Recall(keeper=keeper)
+
+    async def _in_other_words(
+        self, context: RequestContext, request: ChatRequest, plan: RoutePlan, key_of: KeyOf
+    ) -> "_Lead | None":
+        """What the semantic cache makes of a request that the exact one has no answer to."""
+        semantic, tenant = self._semantic, context.principal.tenant
+        if semantic is None or not semantic.applies(tenant, plan.alias):
+            return None
+        asked = await semantic.cache.ask(request.body["messages"], tenant, key_of)
+        if asked is None:
+            return None
+        if request.options.no_cache:
+            return _Lead(semantic, asked, None)
+        match = await semantic.cache.find(asked, serve=semantic.serves)
+        if match is not None and not semantic.serves:
+            semantic.on_shadow(context.facts.request_id, entry_id(match.digest), asked.key.hex()[:16])
+        return _Lead(semantic, asked, match)
+
+
+@dataclass(frozen=True, slots=True)
+class _Lead:
+    """A question that the semantic cache may learn, and the answer that it has found, if any."""
+
+    semantic: InOtherWords
+    asked: Asked
+    match: Match | None
+
+    @property
+    def answer(self) -> Match | None:
+        """What is to be served."""
+        return self.match if self.semantic.serves else None
+
+    def learn(self, document: Mapping[str, Any]) -> None:
+        """Note that the exact cache has got the answer, and compare it with the one that was withheld."""
+        self.semantic.cache.remember(self.asked)
+        if self.match is not None:
+            self.semantic.cache.note_comparison(
+                equal=_text_of(document) == _text_of(decode_object(self.match.hit.body))
+            )
+
+
+def _text_of(document: Mapping[str, Any]) -> object:
+    """What the one choice of an answer says."""
+    return document["choices"][0]["message"].get("content")
+
+
+def _served(match: Match, cache: str, context: RequestContext, claim: Claim) -> Recall:
+    """The answer as that of the request; `cache` says whose words it was found by. Raises Overloaded without room."""
+    facts, hit = context.facts, match.hit
+    if not claim.covers(len(hit.body)):
+        raise Overloaded("The answers in flight take too much memory.")
+    facts.cache, facts.age_s, facts.entry = cache, hit.age_s, entry_id(match.digest)
+    facts.served_by(hit.deployment, hit.provider, hit.tier)
+    return Recall(hit)
+
+
+def entry_id(digest: bytes) -> str:
+    """The name of an answer that is kept, for people: 16 hex digits that say nothing and that no look-up takes."""
+    return hashlib.sha256(digest).hexdigest()[:16]
 
 
 def replayed(hit: Hit, *, wants_usage: bool) -> bytes:
@@ -83,10 +166,10 @@ def replayed(hit: Hit, *, wants_usage: bool) -> bytes:
     return b"".join(map(frame, [*events, DONE]))
 
 
-def _digest(context: RequestContext, request: ChatRequest, plan: RoutePlan, epoch: int) -> bytes:
+def _keys(context: RequestContext, request: ChatRequest, plan: RoutePlan, epoch: int) -> KeyOf:
     principal = context.principal
     models = sorted({deployment.model for stage in plan.stages for deployment in stage})
-    return cache_key(
+    return cache_keys(
         tenant=principal.tenant,
         epoch=epoch,
         route=[plan.alias, min(deployment.tier for deployment in plan.stages[0]), *models],
@@ -106,6 +189,7 @@ class _Keeper:
     digest: bytes
     epoch: int
     claim: Claim
+    lead: _Lead | None
     _assembler: Assembler = field(init=False)
 
     def __post_init__(self) -> None:
@@ -136,3 +220,5 @@ class _Keeper:
             body=raw,
         )
         self.cache.store(self.digest, entry, ttl_s=self.request.options.cache_ttl_s)
+        if self.lead is not None:
+            self.lead.learn(document)

@@ -26,6 +26,7 @@ from gateway.config import ConfigError
 from gateway.data_dir import Control, DataDir, DataDirInUse, DataDirRefused, read_control
 from gateway.errors import StoreUnavailable
 from gateway.restore import RestoreRefused, refuse_no_file, restore
+from gateway.semantic_cache import explain
 from gateway.serve import Process, find_config, load_config
 from gateway.sqlite_file import StoreRefused
 from llmkit.money import format_usd
@@ -131,6 +132,12 @@ def _command(arguments: argparse.Namespace, env: Mapping[str, str]) -> int:
         result["notes"] = notes
     print(json.dumps(result) if arguments.json else _for_people(result))
     return FAILED if arguments.command_name in _PROVES and not result["ok"] else 0
+
+
+def _explain(arguments: argparse.Namespace, env: Mapping[str, str]) -> int:
+    told = explain(arguments.a, arguments.b)
+    print(json.dumps(told) if arguments.json else _for_people(told))
+    return 0
 
 
 def _restore(arguments: argparse.Namespace, env: Mapping[str, str]) -> int:
@@ -329,12 +336,17 @@ def _parser() -> argparse.ArgumentParser:
         "--yes", action="store_true", help="replace the ledger that is there; else say what would be"
     )
     restoring.set_defaults(run=_restore)
-    cache = commands.add_parser("cache", help="the exact cache: its counts; forget what was remembered")
+    cache = commands.add_parser("cache", help="the caches: their counts; forget what was remembered; compare questions")
     actions = cache.add_subparsers(required=True, metavar="ACTION")
     _add(actions, shared, "cache.stats", "entries and bytes; hits, misses and the like since the start")
     purge = _add(actions, shared, "cache.purge", "let nothing that was remembered until now be served", "tenant", "all")
     purge.add_argument("--tenant", help="of this tenant")
     purge.add_argument("--all", action="store_true", default=None, help="of every tenant")
+    words = "say whether the semantic cache takes two texts for one question, and why not"
+    explain = actions.add_parser("explain", parents=[shared], help=words, description=words)
+    explain.add_argument("--a", required=True, metavar="TEXT", help="what is asked")
+    explain.add_argument("--b", required=True, metavar="TEXT", help="what was answered")
+    explain.set_defaults(run=_explain)
     _add(commands, shared, "usage", "requests, tokens and cost per tenant, key and alias")
     return parser
 

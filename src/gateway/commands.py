@@ -24,6 +24,7 @@ from gateway.keys import InvalidTenant, Key, KeyChanged, KeyRing, UnknownKey
 from gateway.ledger import Ledger, NothingToConfirm
 from gateway.levels import Scope
 from gateway.migrations import MAX_NANOUSD
+from gateway.semantic_cache import SemanticCache
 from gateway.sqlite_store import SqliteStore
 from gateway.types import Window
 from llmkit.money import format_usd, parse_usd
@@ -48,11 +49,19 @@ class Commands:
     """The operator's commands over one open data directory."""
 
     def __init__(
-        self, store: SqliteStore, ledger: Ledger, keys: KeyRing, cache: ExactCache, backups: Backups, clock: Clock
+        self,
+        store: SqliteStore,
+        ledger: Ledger,
+        keys: KeyRing,
+        cache: ExactCache,
+        semantic: SemanticCache | None,
+        backups: Backups,
+        clock: Clock,
     ) -> None:
         self._store = store
         self._backups = backups
         self._cache = cache
+        self._semantic = semantic
         self._ledger = ledger
         self._keys = keys
         self._clock = clock
@@ -78,7 +87,7 @@ class Commands:
             "ledger.confirm": self._confirm,
         }
         self._of_the_cache: dict[str, Command] = {
-            "cache.stats": lambda _: self._cache.stats(),
+            "cache.stats": lambda _: self._cache_stats(),
             "cache.purge": self._purge,
         }
 
@@ -224,13 +233,23 @@ class Commands:
 
     # --- cache --------------------------------------------------------------------------------------------------
 
+    def _cache_stats(self) -> dict[str, Any]:
+        """Of the exact cache, and of the semantic one where it is open."""
+        return self._cache.stats() | ({} if self._semantic is None else {"semantic": self._semantic.stats()})
+
     def _purge(self, arguments: Arguments) -> dict[str, Any]:
         tenant = _optional_text(arguments, "tenant")
         if (tenant is None) is not (arguments.get("all") is True):
             raise CommandError("purge needs either a tenant or --all")
         if tenant is not None and tenant not in self._keys.tenants():
             raise CommandError(f"there is no tenant {tenant!r}")
-        return {"tenant": tenant, "removed": drive(self._cache.purge(tenant))}
+        removed = drive(self._cache.purge(tenant))
+        if self._semantic is not None:
+            try:
+                drive(self._semantic.purge(tenant))
+            except CacheUnavailable as error:
+                raise CommandError(f"the answers were purged, but their questions are still kept: {error}") from error
+        return {"tenant": tenant, "removed": removed}
 
 
 def _text(arguments: Arguments, name: str) -> str:

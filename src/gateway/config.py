@@ -161,7 +161,8 @@ def _config(document: Table, env: Mapping[str, str], warnings: tuple[str, ...]) 
     deployments = _by_name(document.tables("deployments"), partial(_deployment, providers=providers))
     if not document.raw("deployments"):
         document.fault("deployments", "at least one is needed")
-    return Config(
+    cache = document.table("cache")
+    config = Config(
         server=document.table("server").fill(ServerConfig),
         store=document.table("store").fill(StoreConfig),
         budget=_budget(document.table("budget")),
@@ -171,9 +172,12 @@ def _config(document: Table, env: Mapping[str, str], warnings: tuple[str, ...]) 
         tenants=_by_name(document.tables("tenants"), _tenant),
         retry=document.table("retry").fill(RetryConfig),
         breaker=document.table("breaker").fill(BreakerConfig),
-        cache=document.table("cache").fill(CacheConfig),
+        cache=cache.fill(CacheConfig),
         warnings=warnings,
     )
+    if config.semantic_anywhere and not config.cache.exact_ttl_s:
+        cache.fault("exact_ttl_s", "must be above 0: the semantic cache gives answers of the exact one again")
+    return config
 
 
 class _Named(Protocol):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Any, Literal
 
-from gateway.config_reader import YEAR_S, flag, integer, matching, one_of, only, seconds
+from gateway.config_reader import YEAR_S, integer, matching, one_of, seconds
 from gateway.types import Secret, Tier, Window
 from llmkit.prices import PriceBook
 
@@ -163,6 +163,7 @@ class Alias:
 
     deployments  in failover order; `weighted` draws the order of each request by their weights
     escalate     the alias may climb to stronger tiers, as `auto` does
+    semantic     see Config.uses_semantic
     """
 
     name: PublicName
@@ -171,6 +172,7 @@ class Alias:
         "ordered"
     )
     escalate: bool = False
+    semantic: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +183,7 @@ class TenantConfig:
     regions         where its requests may be served; None allows every deployment, also one without a region
     budget_nanousd  per window; None is unlimited
     rate_per_s      refill of the token bucket and its size `burst`: both are set, or neither
+    semantic        see Config.uses_semantic
     """
 
     name: TenantName
@@ -190,6 +193,7 @@ class TenantConfig:
     budget_window: Window = Window.MONTH
     rate_per_s: Fraction | None = None
     burst: int | None = None
+    semantic: bool | None = None
 
     @property
     def rate(self) -> tuple[Fraction | None, int | None]:
@@ -220,11 +224,22 @@ class BreakerConfig:
 
 @dataclass(frozen=True, slots=True)
 class CacheConfig:
-    """[cache]: an `exact_ttl_s` of 0 turns the exact cache off."""
+    """[cache]: an `exact_ttl_s` of 0 turns the exact cache off, and the semantic one with it.
+
+    semantic              see Config.uses_semantic
+    semantic_mode         `shadow` serves nothing and counts what it would have served
+    semantic_ttl_s        how long a wording may be found; the answer's own lifetime still holds
+    semantic_max_entries  of each partition: requests that differ in their question alone
+    semantic_max_bytes    of all wordings; their answers count in exact_max_bytes
+    """
 
     exact_ttl_s: Annotated[float, seconds(high=YEAR_S, zero=True)] = 3600.0
     exact_max_bytes: Positive = 1_000_000_000
-    semantic: Annotated[bool, only(False, flag)] = False
+    semantic: bool | None = None
+    semantic_mode: Literal["serve", "shadow"] = "serve"
+    semantic_ttl_s: Duration = 3600.0
+    semantic_max_entries: Positive = 100_000
+    semantic_max_bytes: Positive = 268_435_456
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,3 +260,24 @@ class Config:
     breaker: BreakerConfig
     cache: CacheConfig
     warnings: tuple[str, ...] = ()
+
+    def uses_semantic(self, tenant: str, alias: str) -> bool:
+        """Whether a tenant's requests for a name may be answered by the semantic cache.
+
+        [cache], the tenant and the alias may each say true, false or nothing: one must say true, and none false.
+        """
+        tenant_config, alias_config = self.tenants.get(tenant), self.aliases.get(alias)
+        said = (
+            self.cache.semantic,
+            tenant_config.semantic if tenant_config else None,
+            alias_config.semantic if alias_config else None,
+        )
+        return True in said and False not in said
+
+    @property
+    def semantic_anywhere(self) -> bool:
+        """Whether any request at all may be answered by the semantic cache."""
+        said = [self.cache.semantic]
+        said += [tenant.semantic for tenant in self.tenants.values()]
+        said += [alias.semantic for alias in self.aliases.values()]
+        return self.cache.semantic is not False and True in said

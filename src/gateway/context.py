@@ -114,6 +114,7 @@ class Facts:
     started_s   monotonic instant at which the whole request had arrived; None before
     upstream_s  seconds spent waiting for upstreams, and between calls to them
     age_s       seconds since a remembered answer was made; None for a fresh one
+    entry       the name of a remembered answer; None for a fresh one
     """
 
     request_id: str
@@ -130,6 +131,7 @@ class Facts:
     started_s: float | None = None
     upstream_s: float = 0.0
     age_s: int | None = None
+    entry: str | None = None
 
     def served_by(self, deployment: str, provider: str, tier: str) -> None:
         """Note whose answer it is, or would be."""

@@ -5,6 +5,7 @@ DATA_DIR/control    mode 0600: address, pid and a random secret of this start, f
 DATA_DIR/ledger.db  the ledger. `ledger.db.schema-1` is a copy from before a migration, `ledger.db.epoch-1.TIME` one
                     that a restore has replaced: both are kept until somebody takes them away
 DATA_DIR/cache.db   answers that may be given again; may be deleted while nobody owns the directory
+DATA_DIR/words.db   questions that some of them answer, for the semantic cache; may be deleted just so
 """
 
 import contextlib
@@ -15,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
 
-_OWN_NAMES = ("lock", "control", "ledger.db", "cache.db")
+_OWN_NAMES = ("lock", "control", "ledger.db", "cache.db", "words.db")
 
 _HINT = "choose another with --data-dir or GATEWAY_DATA_DIR"
 
@@ -77,6 +78,10 @@ class DataDir:
     @property
     def cache(self) -> Path:
         return self.path / "cache.db"
+
+    @property
+    def words(self) -> Path:
+        return self.path / "words.db"
 
     def publish(self, control: Control) -> None:
         """Write the control file, whole or not at all."""

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Final
 
 from gateway.cache_entry import Entry, Record, row_of, size_of, unseal
-from gateway.cache_file import CacheFile, Removed, is_damage
+from gateway.cache_file import NO_BOUND, CacheFile, Removed, is_damage
 from gateway.clock import Clock
 
 LARGEST_SHARE: Final = 8
@@ -74,16 +74,18 @@ class ExactCache:
         *,
         ttl_s: float,
         max_bytes: int,
+        max_partition: int = NO_BOUND,
         clock: Clock,
         draw: Callable[[], float],
         on_error: Callable[[BaseException], None],
     ) -> None:
         """Open the file; if that fails, the cache stays empty.
 
-        ttl_s      the longest lifetime of an entry; 0 keeps nothing
-        max_bytes  bound of the sizes of all entries as they lie in the file
-        draw       a random number, at least 0 and below 1
-        on_error   is told of failures, at most once in REPORT_EVERY_S
+        ttl_s          the longest lifetime of an entry; 0 keeps nothing
+        max_bytes      bound of the sizes of all entries as they lie in the file
+        max_partition  bound of the entries of each partition
+        draw           a random number, at least 0 and below 1
+        on_error       is told of failures, at most once in REPORT_EVERY_S
         """
         self._ttl_s = ttl_s
         self._largest_bytes = max_bytes // LARGEST_SHARE
@@ -101,7 +103,7 @@ class ExactCache:
         self._damaged = False
         self._file: CacheFile | None = None
         try:
-            self._file = CacheFile(path, max_bytes)
+            self._file = CacheFile(path, max_bytes, max_partition=max_partition)
         except (sqlite3.Error, OSError) as error:
             self._report(error)
             return
@@ -115,16 +117,22 @@ class ExactCache:
         return file.epoch(tenant) if file else 0
 
     async def lookup(self, digest: bytes, tenant: str) -> Hit | None:
-        """The answer under this digest, if this tenant may have it now."""
-        now_ms = self._clock.wall_ms()
-        record = self._find(digest)
-        if record and not record.may_be_served(digest, tenant=tenant, epoch=self.epoch(tenant), now_ms=now_ms):
-            record = None
+        """The answer under this digest, if this tenant may have it now; counted as a hit or a miss."""
+        hit = await self.find(digest, tenant)
         with self._changed:
-            if record is None:
+            if hit is None:
                 self._misses += 1
-                return None
-            self._hits += 1
+            else:
+                self._hits += 1
+        return hit
+
+    async def find(self, digest: bytes, tenant: str) -> Hit | None:
+        """The same, uncounted: for whoever looks for more than what a request has asked."""
+        now_ms = self._clock.wall_ms()
+        record = self._read(digest)
+        if not record or not record.may_be_served(digest, tenant=tenant, epoch=self.epoch(tenant), now_ms=now_ms):
+            return None
+        with self._changed:
             self._note_use(digest)
         entry = record.entry
         age_s = (now_ms - record.stored_ms) // 1000
@@ -192,7 +200,7 @@ class ExactCache:
                 "expired": self._expired,
             }
 
-    def _find(self, digest: bytes) -> Record | None:
+    def _read(self, digest: bytes) -> Record | None:
         """What is kept under this digest, unchecked: what waits for the writer, else what the file has."""
         with self._changed:
             file = self._file

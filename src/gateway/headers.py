@@ -97,6 +97,8 @@ def fact_headers(facts: Facts, now_s: float) -> Headers:
         headers.append(("x-gateway-exit", facts.exit))
     if facts.age_s is not None:
         headers.append(("age", str(facts.age_s)))
+    if facts.entry is not None:
+        headers.append(("x-gateway-cache-entry", facts.entry))
     if facts.deployment is not None:
         headers.append(("x-gateway-deployment", facts.deployment))
         headers.append(("x-gateway-provider", facts.provider or ""))

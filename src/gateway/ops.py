@@ -106,6 +106,7 @@ def metrics_page(
         lambda: store_families(books),
         lambda: wal_families(books),
         lambda: cache_families(books),
+        lambda: semantic_families(books),
         lambda: log_families(log),
         lambda: process_families(started_ms),
         lambda: build_families(__version__),
@@ -197,6 +198,57 @@ def cache_families(books: Books) -> list[Family]:
         counters(
             "gateway_cache_removals_total",
             "Answers that were kept and are no longer.",
+            ("reason",),
+            {("evicted",): stats["evicted"], ("expired",): stats["expired"]},
+        ),
+    ]
+
+
+def semantic_families(books: Books) -> list[Family]:
+    """What the semantic cache holds, and what it did; nothing where it was never turned on."""
+    if books.semantic is None:
+        return []
+    stats = books.semantic.stats()
+
+    def by(family: str) -> dict[tuple[str, ...], float]:
+        return {(name,): count for name, count in stats[family].items()}
+
+    return [
+        gauge("gateway_semantic_entries", "Questions in the semantic cache.", stats["entries"]),
+        gauge("gateway_semantic_bytes", "Their size; answers count in the exact cache.", stats["bytes"]),
+        counters(
+            "gateway_semantic_lookups_total",
+            "Questions that were looked up in the semantic cache, by what became of them.",
+            ("result",),
+            by("lookups"),
+        ),
+        counters(
+            "gateway_semantic_vetoes_total",
+            "Wordings of the same key that the verifier refused, by its reason.",
+            ("reason",),
+            by("vetoes"),
+        ),
+        counters(
+            "gateway_semantic_ineligible_total",
+            "Requests that the exact cache takes and the semantic one does not, by the reason.",
+            ("reason",),
+            by("ineligible"),
+        ),
+        counters(
+            "gateway_semantic_comparisons_total",
+            "Answers that were withheld, by whether the upstream then said the same.",
+            ("answer",),
+            by("comparisons"),
+        ),
+        counters(
+            "gateway_semantic_stores_total",
+            "Questions that were to be kept.",
+            ("result",),
+            {("stored",): stats["stored"], ("dropped",): stats["dropped"]},
+        ),
+        counters(
+            "gateway_semantic_removals_total",
+            "Questions that were kept and are no longer.",
             ("reason",),
             {("evicted",): stats["evicted"], ("expired",): stats["expired"]},
         ),

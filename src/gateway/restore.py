@@ -95,6 +95,7 @@ def restore(owned: DataDir, file: Path, clock: Clock, *, replace: bool) -> dict[
         if done:
             sqlite_copy.sync(draft)
             sqlite_copy.remove(owned.cache)
+            sqlite_copy.remove(owned.words)
             if replaced:
                 _fold(ledger)
             _swap(ledger, draft, aside)

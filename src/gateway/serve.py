@@ -24,7 +24,7 @@ from typing import NoReturn
 from gateway.api import EXEMPT_PATHS, Api, Health
 from gateway.app import Books, Janitor, answer_room, apply_budgets, build_gateway, open_books
 from gateway.clock import Clock, RealClock
-from gateway.config import Config, ConfigError, load, load_file
+from gateway.config import CacheConfig, Config, ConfigError, load, load_file
 from gateway.data_dir import Control, DataDir
 from gateway.demo import DEMO_BUDGET_USD, DEMO_KEY_NAME, DEMO_TENANT, OPENAI_URL, demo_config
 from gateway.drive import drive
@@ -236,8 +236,7 @@ class Process:
         try:
             config = self._reload()
             started = self._started_with
-            cache = started.cache if config.cache.exact_ttl_s else config.cache
-            fresh = replace(config, server=started.server, store=started.store, cache=cache)
+            fresh = replace(config, server=started.server, store=started.store, cache=self._cache_of(config))
             gateway = self._build(fresh, books, tracer)
             apply_budgets(fresh, books)
         except ConfigError as error:
@@ -252,9 +251,20 @@ class Process:
             for name in ("server", "store", "cache"):
                 if getattr(config, name) != getattr(fresh, name):
                     self._log.event("config_warning", detail=f"[{name}] changed: it is only read at the start")
+            if fresh.semantic_anywhere and books.semantic is None:
+                self._log.event(
+                    "config_warning", detail="the semantic cache is turned on: it is only opened at the start"
+                )
             gateway.succeed(api.gateway)
             api.gateway, self._config = gateway, fresh
             self._log.event("reloaded")
+
+    def _cache_of(self, config: Config) -> CacheConfig:
+        """[cache] after a reload: caches can be turned off and on, but keep the bounds that they were opened with."""
+        fresh = config.cache
+        if not fresh.exact_ttl_s:
+            return fresh
+        return replace(self._started_with.cache, semantic=fresh.semantic, semantic_mode=fresh.semantic_mode)
 
     def _warn(self, config: Config) -> None:
         for warning in config.warnings:
@@ -273,6 +283,9 @@ class Process:
                 "deployment_alarm", deployment=deployment, why=why, status=status
             ),
             on_state=lambda deployment, state: self._log.event("deployment_state", deployment=deployment, state=state),
+            on_shadow=lambda request_id, entry, question: self._log.routine(
+                "semantic_shadow", request=request_id, entry=entry, question=question
+            ),
         )
 
     def _tracer(self, stack: ExitStack) -> Tracer:

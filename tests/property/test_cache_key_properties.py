@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from gateway.cache_key import NEUTRAL_FIELDS, cache_key
+from gateway.cache_key import NEUTRAL_FIELDS, cache_keys
 
 UNTIMED = settings(deadline=None)
 TEXTS = st.text("abAB'é\ud83d{}[],:0", max_size=6)
@@ -72,6 +72,10 @@ def well_formed(request: dict[str, Any]) -> bool:
     )
 
 
+def key_of(*, body: dict[str, Any], **facts: Any) -> bytes:
+    return cache_keys(body=body, **facts)(body["messages"][-1])
+
+
 def sorted_text(value: object) -> str:
     return json.dumps(value, sort_keys=True)
 
@@ -90,7 +94,7 @@ class CacheKeyProperties(unittest.TestCase):
         twins = [twin for twin in (0, 0.0, False, 1, 1.0, True) if twin == old and type(twin) is not type(old)]
         holder[place[-1]] = data.draw(st.sampled_from(twins) | JSON if twins else JSON)
         assume(well_formed(changed) and written(holder[place[-1]]) != written(old))
-        self.assertNotEqual(cache_key(**changed), cache_key(**request))
+        self.assertNotEqual(key_of(**changed), key_of(**request))
 
     @UNTIMED
     @given(REQUESTS, st.data())
@@ -106,7 +110,15 @@ class CacheKeyProperties(unittest.TestCase):
             assume(name not in holder)
             holder[name] = data.draw(JSON)
         assume(well_formed(changed) and written(changed) != written(request))
-        self.assertNotEqual(cache_key(**changed), cache_key(**request))
+        self.assertNotEqual(key_of(**changed), key_of(**request))
+
+    @UNTIMED
+    @given(REQUESTS, MESSAGES)
+    def test_the_keys_of_a_request_are_those_of_its_variants(self, request: dict[str, Any], last: Any) -> None:
+        """Whatever its last message is."""
+        body = request["body"]
+        variant = {**request, "body": {**body, "messages": [*body["messages"][:-1], last]}}
+        self.assertEqual(cache_keys(**request)(last), key_of(**variant))
 
     @UNTIMED
     @given(REQUESTS, st.data())
@@ -118,9 +130,7 @@ class CacheKeyProperties(unittest.TestCase):
         assume(sorted_text(messages[one]) != sorted_text(messages[other]))
         turned = list(messages)
         turned[one], turned[other] = messages[other], messages[one]
-        self.assertNotEqual(
-            cache_key(**{**request, "body": {**request["body"], "messages": turned}}), cache_key(**request)
-        )
+        self.assertNotEqual(key_of(**{**request, "body": {**request["body"], "messages": turned}}), key_of(**request))
 
     @UNTIMED
     @given(REQUESTS, st.data())
@@ -129,4 +139,4 @@ class CacheKeyProperties(unittest.TestCase):
         fields = data.draw(st.permutations(list(request["body"].items())))
         neutral = data.draw(st.dictionaries(st.sampled_from(sorted(NEUTRAL_FIELDS)), JSON))
         body = {name: value for name, value in fields if name not in NEUTRAL_FIELDS} | neutral
-        self.assertEqual(cache_key(**{**request, "body": body}), cache_key(**request))
+        self.assertEqual(key_of(**{**request, "body": body}), key_of(**request))

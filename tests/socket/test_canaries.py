@@ -64,8 +64,8 @@ RELAYED = frozenset(
         *("content-type", "content-length", "transfer-encoding", "connection", "cache-control", "x-accel-buffering"),
         *("age", "allow", "www-authenticate", "retry-after", "x-should-retry", "x-request-id", "x-gateway-exit"),
         *("x-gateway-cache", "x-gateway-deployment", "x-gateway-provider", "x-gateway-tier", "x-gateway-attempts"),
-        *("x-gateway-route", "x-gateway-cost-usd", "x-gateway-overhead-ms", "x-ratelimit-limit-requests"),
-        *("x-ratelimit-remaining-requests", "x-ratelimit-reset-requests"),
+        *("x-gateway-cache-entry", "x-gateway-route", "x-gateway-cost-usd", "x-gateway-overhead-ms"),
+        *("x-ratelimit-limit-requests", "x-ratelimit-remaining-requests", "x-ratelimit-reset-requests"),
     )
 )
 """Every header of an answer; none of them is an upstream's, and none tells what software this is."""

@@ -265,12 +265,25 @@ class CheckTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as name:
             good, bad = Path(name) / "good.toml", Path(name) / "bad.toml"
             good.write_text(CONFIG)
-            bad.write_text("[server]\nqueue = -1\nnonsense = 1\n[cache]\nsemantic = true\n")
+            bad.write_text("[server]\nqueue = -1\nnonsense = 1\n[cache]\nsemantic = 1\n")
             self.assertEqual(run_cli("serve", "--check", "--config", str(good)).returncode, 0)
             done = run_cli("check", "--config", str(bad))
             self.assertEqual(done.returncode, 2)
             for words in ("server.queue", "server.nonsense", "cache.semantic", "deployments"):
                 self.assertIn(words, done.stderr)
+
+
+class ExplainTest(unittest.TestCase):
+    """`cache explain`."""
+
+    def test_two_texts_are_compared_without_a_data_directory(self) -> None:
+        """Their verdict and its reason, for people or as JSON; a text may have lines."""
+        texts = ("--a", "Where is the Louvre?", "--b", "where is the louvre")
+        told = json.loads(run_cli("cache", "explain", *texts, "--json").stdout)
+        self.assertEqual((told["same"], told["veto"], told["stored_ineligible"]), (True, None, None))
+        done = run_cli("cache", "explain", "--a", "Where is it?\nNow", "--b", "Where is the Louvre?")
+        self.assertEqual(done.returncode, 0)
+        self.assertRegex(done.stdout, r"same +False\nveto +\w+")
 
 
 class SignalTest(unittest.TestCase):
@@ -353,6 +366,35 @@ class SignalTest(unittest.TestCase):
                 said += [gateway.chat(made["key"], temperature=0)[1]["x-gateway-cache"] for _ in range(2)]
             self.assertEqual(said, ["miss", "hit", "bypass", "bypass", "hit", "hit"])
 
+    def test_a_reload_turns_the_semantic_cache_off_and_on_again(self) -> None:
+        """For all, and into the mode that only looks on; what it would have served is in the log."""
+        steps = (
+            ("semantic = true", {"Where is the Louvre?": "miss", "where is the louvre": "semantic"}),
+            ("semantic = false", {"where is the Louvre": "miss", "Where is the Louvre": "miss"}),
+            ("semantic = true\nsemantic_mode = 'shadow'", {"WHERE IS THE LOUVRE": "miss"}),
+        )
+        with GatewayProcess(f"[cache]\n{steps[0][0]}\n{QUICK}{CONFIG}") as gateway:
+            key = gateway.create_key()["key"]
+            for nth, (mode, asked) in enumerate(steps, 1):
+                (gateway.folder / "gateway.toml").write_text(f"[cache]\n{mode}\n{QUICK}{CONFIG}")
+                gateway.signal(signal.SIGHUP)
+                gateway.wait_for_event("reloaded", nth)
+                for text, expected in asked.items():
+                    _, headers, _ = gateway.chat(key, temperature=0, messages=[{"role": "user", "content": text}])
+                    self.assertEqual(headers["x-gateway-cache"], expected, text)
+            self.assertEqual(set(gateway.wait_for_event("semantic_shadow")), _SHADOW)
+            self.assertEqual(gateway.cli("cache", "stats")["semantic"]["lookups"]["shadowed"], 1)
+
+    def test_a_semantic_cache_that_was_not_opened_stays_closed(self) -> None:
+        """Until the next start, and somebody is told."""
+        with GatewayProcess(QUICK + CONFIG) as gateway:
+            (gateway.folder / "gateway.toml").write_text("[cache]\nsemantic = true\n" + QUICK + CONFIG)
+            gateway.signal(signal.SIGHUP)
+            self.assertIn("only opened at the start", gateway.wait_for_event("config_warning")["detail"])
+            gateway.wait_for_event("reloaded")
+            key = gateway.create_key()["key"]
+            self.assertEqual(gateway.chat(key, temperature=0)[1]["x-gateway-cache"], "miss")
+
     def test_a_reload_admits_no_second_burst(self) -> None:
         """A bucket whose numbers did not change goes on as it was."""
         limited = QUICK + CONFIG + '\n[[tenants]]\nname = "acme"\nrate_per_s = 0.001\nburst = 2\n'
@@ -362,6 +404,9 @@ class SignalTest(unittest.TestCase):
             gateway.signal(signal.SIGHUP)
             gateway.wait_for_event("reloaded")
             self.assertEqual(gateway.chat(made["key"])[0], 429)
+
+
+_SHADOW = {"at_ms", "event", "request", "entry", "question"}
 
 
 def _run_unread(*arguments: str) -> tuple[int, bytes]:

@@ -4,16 +4,29 @@ A mistake is a list of patches of the gateway in this process; those of a gatewa
 `broken_serve`. Each leaves as much as possible in order, and several are the twins of other tests.
 """
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from typing import Any
 from unittest import mock
 
-from gateway import admission, app, attempt, caching, chat, dispatch, health, relay, settlement, verdict
+from gateway import (
+    admission,
+    app,
+    attempt,
+    caching,
+    chat,
+    dispatch,
+    health,
+    relay,
+    semantic_cache,
+    settlement,
+    verdict,
+)
 from gateway.api import _HttpCaller
 from gateway.breaker import Breaker
 from gateway.cache_entry import Record
-from gateway.cache_key import cache_key
+from gateway.cache_key import KeyOf, cache_keys
 from gateway.engines.threads import pause
 from gateway.errors import ClientGone, GatewayError
 from gateway.evidence import Charge, Evidence
@@ -24,6 +37,7 @@ from gateway.holds import Purpose
 from gateway.limits import TokenBucket
 from gateway.oplog import OpLog
 from gateway.retry import RetryBudget
+from gateway.semantic.verifier import Question, read
 from gateway.settlement import Settlement, _Held
 from llmkit import client, transport
 from llmkit.openai import Completion, Malformed, WireError, from_wire
@@ -62,14 +76,14 @@ def _accepts_junk(raw: bytes, **facts: Any) -> Completion:
         return from_wire(_GOOD, **facts)
 
 
-def _key_of_texts(*, body: Mapping[str, Any], **_: Any) -> bytes:
+def _key_of_texts(**_: Any) -> KeyOf:
     """A key of the prompt alone: no tenant, no system prompt, no parameters."""
-    return json.dumps(body["messages"][-1]["content"]).encode()
+    return lambda message: json.dumps(message["content"]).encode()
 
 
-def _key_of_named_tenant(*, tenant: str, body: Mapping[str, Any], **facts: Any) -> bytes:
+def _key_of_named_tenant(*, tenant: str, body: Mapping[str, Any], **facts: Any) -> KeyOf:
     named = str(body.get("user", tenant))
-    return cache_key(tenant=named, body={name: body[name] for name in body if name != "user"}, **facts)
+    return cache_keys(tenant=named, body={name: body[name] for name in body if name != "user"}, **facts)
 
 
 async def _breaks_with_its_file(self: ExactCache, digest: bytes, tenant: str) -> None:
@@ -85,6 +99,10 @@ _exchange = transport.Pool._exchange
 
 def _takes_it_for_fresh(self: transport.Pool, *facts: Any, reused: bool) -> transport.Exchange:
     return _exchange(self, *facts, reused=False)
+
+
+def _one_key_for_all(text: str) -> Question:
+    return dataclasses.replace(read(text), key=b"")
 
 
 _ANY_TENANT = mock.patch.object(Record, "may_be_served", lambda self, digest, **facts: True)
@@ -105,13 +123,22 @@ FAULTS: dict[str, list[Any]] = {
     "attempts-share-no-hold": [mock.patch.object(Settlement, "cover", _shares_the_hold)],
     "stale-connection": [mock.patch.object(transport.Pool, "_exchange", _takes_it_for_fresh)],
     "client-leaves": [mock.patch.object(_HttpCaller, "cancel", None)],
-    "cache-across-tenants": [mock.patch.object(caching, "cache_key", _key_of_texts), _ANY_TENANT],
-    "cache-timing": [mock.patch.object(caching, "cache_key", _key_of_texts), _ANY_TENANT],
-    "cache-near-questions": [mock.patch.object(caching, "cache_key", _key_of_texts)],
-    "tenant-in-request": [mock.patch.object(caching, "cache_key", _key_of_named_tenant), _ANY_TENANT],
+    "cache-across-tenants": [mock.patch.object(caching, "cache_keys", _key_of_texts), _ANY_TENANT],
+    "cache-timing": [mock.patch.object(caching, "cache_keys", _key_of_texts), _ANY_TENANT],
+    "cache-near-questions": [mock.patch.object(caching, "cache_keys", _key_of_texts)],
+    "tenant-in-request": [mock.patch.object(caching, "cache_keys", _key_of_named_tenant), _ANY_TENANT],
     "cache-expiry": [_ANY_TENANT],
     "cache-unworthy-answers": [mock.patch.object(caching, "refusal", lambda document, response_format: None)],
     "cache-damage": [mock.patch.object(ExactCache, "lookup", _breaks_with_its_file)],
+    "semantic-partitions": [mock.patch.object(caching, "cache_keys", _key_of_texts)],
+    "semantic-near-misses": [
+        mock.patch.object(semantic_cache, "read", _one_key_for_all),
+        mock.patch.object(semantic_cache, "verify", lambda asked, stored: None),
+    ],
+    "semantic-tenants": [mock.patch.object(caching, "cache_keys", _key_of_texts), _ANY_TENANT],
+    "semantic-expiry": [mock.patch.object(semantic_cache, "_living", lambda wordings, now_ms: wordings), _ANY_TENANT],
+    "semantic-shadow": [mock.patch.object(caching._Lead, "answer", property(lambda self: self.match))],
+    "semantic-floods": [mock.patch.object(semantic_cache, "refusal", lambda text: None)],
     "rate-under-load": [mock.patch.object(admission, "TokenBucket", lambda rate, burst: TokenBucket(2 * rate, burst))],
     "rate-to-the-unit": [mock.patch.object(admission, "TokenBucket", lambda rate, burst: TokenBucket(rate, burst + 1))],
     "rate-refusals": [mock.patch.object(admission.Admitted, "give_back", lambda self, now_s, facts: None)],

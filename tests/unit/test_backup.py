@@ -488,9 +488,10 @@ class RestoreTest(BackupCase):
     def test_no_remembered_answer_outlives_a_restore(self) -> None:
         """It may have been given to a key or a tenant that is another one now."""
         self.make()
-        self.owned.cache.with_name("cache.db-wal").touch()
+        for file in (self.owned.cache, self.owned.words):
+            file.with_name(f"{file.name}-wal").touch()
         self.restore()
-        self.assertEqual(list(self.owned.path.glob("cache.db*")), [])
+        self.assertEqual([*self.owned.path.glob("cache.db*"), *self.owned.path.glob("words.db*")], [])
 
     def test_a_backup_of_an_older_schema_is_migrated(self) -> None:
         """The file itself stays what it was."""

@@ -3,7 +3,7 @@
 import unittest
 from typing import Any
 
-from gateway.cache_key import NEUTRAL_FIELDS, cache_key, may_be_stored
+from gateway.cache_key import NEUTRAL_FIELDS, cache_keys, may_be_stored
 
 Body = dict[str, Any]
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}}}
@@ -20,7 +20,7 @@ def key_of(body: Body, **changes: Any) -> bytes:
         "permissions": None,
         "prompt_version": None,
     }
-    return cache_key(**{**arguments, **changes}, body=body)
+    return cache_keys(**{**arguments, **changes}, body=body)(body["messages"][-1])
 
 
 def asking(content: object, **more: Any) -> Body:

@@ -1,8 +1,10 @@
 """The configuration file: what it may say, what it says by default, and how its faults are told."""
 
+import itertools
 import tempfile
 import unittest
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
@@ -236,9 +238,12 @@ class ExampleTest(unittest.TestCase):
         self.assertEqual(self.config.tenants, {"acme": acme})
 
     def test_its_values_are_the_defaults(self) -> None:
-        """The example shows the defaults of every section; only the budget has no amount unless one is given."""
+        """The example shows the defaults of every section; only the budget has no amount unless one is given, and a
+        semantic cache that is off for all differs from one that nobody has turned on.
+        """
         default = load(MINIMAL, {})
-        for section in ("server", "store", "retry", "breaker", "cache"):
+        self.assertEqual(self.config.cache, replace(default.cache, semantic=False))
+        for section in ("server", "store", "retry", "breaker"):
             with self.subTest(section):
                 self.assertEqual(getattr(self.config, section), getattr(default, section))
         self.assertEqual(self.config.budget, BudgetConfig(1_000_000_000_000, default.budget.window))
@@ -294,7 +299,7 @@ class DefaultsTest(unittest.TestCase):
         self.assertEqual(config.budget, BudgetConfig(None, Window.MONTH))
         self.assertEqual(config.retry, RetryConfig(2, 0.25, 8, 10, 5, 20, 10))
         self.assertEqual(config.breaker, BreakerConfig(3, 30))
-        self.assertEqual(config.cache, CacheConfig(3600, 1_000_000_000, False))
+        self.assertEqual(config.cache, CacheConfig(3600, 1_000_000_000, None, "serve", 3600, 100_000, 268_435_456))
         self.assertEqual((config.aliases, config.tenants), ({}, {}))
 
     def test_a_provider_has_the_documented_defaults(self) -> None:
@@ -408,7 +413,6 @@ class FaultsTest(unittest.TestCase):
             "providers[0].dialect": with_provider(dialect="anthropic"),
             "aliases[0].strategy": with_section("aliases", aliases[:1]),
             "aliases[1].strategy": with_section("aliases", [with_weights(), aliases[1]]),
-            "cache.semantic": with_section("cache", {"semantic": True}),
             "budget.wait_s": with_section("budget", {"wait_s": 1}),
         }
         for place, data in unbuilt.items():
@@ -427,6 +431,33 @@ class FaultsTest(unittest.TestCase):
             "router": {},
         }
         self.assertEqual(faults(data), ())
+
+    def test_the_semantic_cache_needs_the_exact_one(self) -> None:
+        """Wherever it is turned on; where it is off for all there is nothing to need."""
+        alias = {"name": "fast", "deployments": ["mini"], "semantic": True}
+        for cache, more in (
+            ({"semantic": True}, {}),
+            ({}, {"tenants": [{"name": "acme", "semantic": True}]}),
+            ({}, {"aliases": [alias]}),
+        ):
+            data = document() | {"cache": {"exact_ttl_s": 0, **cache}} | more
+            self.assertEqual(places(data), ["cache.exact_ttl_s"])
+            self.assertEqual(faults(data | {"cache": {"exact_ttl_s": 0, "semantic": False}}), ())
+
+    def test_bounds_of_the_semantic_cache(self) -> None:
+        """A day at most, and at least one entry and byte; two modes."""
+        sound = {
+            "semantic_mode": "shadow",
+            "semantic_ttl_s": 86_400,
+            "semantic_max_entries": 1,
+            "semantic_max_bytes": 1,
+        }
+        self.assertEqual(faults(with_section("cache", sound)), ())
+        faulty = {"semantic": "yes", "semantic_mode": "on", "semantic_ttl_s": 86_401}
+        faulty |= {"semantic_max_entries": 0, "semantic_max_bytes": 0}
+        for key, value in faulty.items():
+            self.assertEqual(places(with_section("cache", {key: value})), [f"cache.{key}"])
+        self.assertEqual(places(with_section("cache", {"semantic_ttl_s": 0})), ["cache.semantic_ttl_s"])
 
     def test_unknown_keys_are_refused_at_every_level(self) -> None:
         """A misspelt key never passes for a default."""
@@ -980,3 +1011,25 @@ class TypesTest(unittest.TestCase):
         self.assertEqual(hash(Secret("a")), hash(Secret("a")))
         self.assertNotEqual(Secret("a"), Secret("b"))
         self.assertNotEqual(Secret("a"), "a")
+
+
+class SemanticTest(unittest.TestCase):
+    """Where the semantic cache may be used."""
+
+    def test_one_level_says_yes_and_none_says_no(self) -> None:
+        """[cache], the tenant, the alias: all 27 ways to say yes, no or nothing."""
+        for said in itertools.product((True, False, None), repeat=3):
+            cache, tenant, alias = ({} if value is None else {"semantic": value} for value in said)
+            data = document() | {
+                "cache": cache,
+                "tenants": [{"name": "acme", **tenant}, {"name": "other"}],
+                "aliases": [{"name": "fast", "deployments": ["mini"], **alias}],
+            }
+            config = from_mapping(data, {})
+            with self.subTest(said):
+                self.assertEqual(config.uses_semantic("acme", "fast"), True in said and False not in said)
+                self.assertEqual(config.uses_semantic("nobody", "mini"), said[0] is True)
+                anywhere = [(tenant, name) for tenant in ("acme", "other") for name in ("fast", "mini")]
+                self.assertEqual(
+                    config.semantic_anywhere, any(config.uses_semantic(tenant, name) for tenant, name in anywhere)
+                )

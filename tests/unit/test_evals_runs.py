@@ -1,19 +1,21 @@
 """The quick half of the evals, run: outages and savings, in virtual time, within seconds."""
 
+import tempfile
 import unittest
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from evals import concurrency, report, retries, scenarios, waterfall
+from evals import concurrency, report, retries, scenarios, semantic_speed, waterfall
 from evals.experiment import Artifact, Options
 from evals.gates import PREREGISTRATION, gates
 from evals.silent import SilentUpstream
 from evals.world import Asked
 from gateway.cache_entry import Record
-from gateway.cache_key import cache_key
+from gateway.cache_key import KeyOf, cache_keys
 from gateway.clock import FakeClock
 from gateway.context import Answer, Facts
 from gateway.engines.sim import Scheduler, SimCaller
@@ -119,12 +121,22 @@ class TwinsTest(unittest.TestCase):
             failing = self.failing("retries", retries.run(Options()))
         self.assertEqual(failing, {"retries.half_sick"})
 
+    def test_the_semantic_cache_is_timed_on_hits(self) -> None:
+        """Every look-up in other words is one; others are not, and a slow median is told."""
+        with tempfile.TemporaryDirectory() as folder:
+            figures = semantic_speed.run(16, 8, 7, Path(folder))
+        self.assertEqual((figures["entries"], figures["lookups"]), (16, 8))
+        self.assertEqual(figures["outcomes"], {"miss": 8, "hit": 8})
+        quick = figures | {"hit_us": {"p50": semantic_speed.HIT_US}}
+        self.assertEqual(semantic_speed.failures(quick), [])
+        self.assertEqual(len(semantic_speed.failures(quick | {"hit_us": {"p50": 301}, "outcomes": {"hit": 7}})), 2)
+
     @contextmanager
     def key_with(self, **changes: Callable[[Any], Any]) -> Iterator[None]:
-        """The cache's key, made from changed arguments."""
+        """The cache's keys, made from changed arguments."""
 
-        def key(**arguments: Any) -> bytes:
-            return cache_key(**arguments | {name: change(arguments[name]) for name, change in changes.items()})
+        def keys(**arguments: Any) -> KeyOf:
+            return cache_keys(**arguments | {name: change(arguments[name]) for name, change in changes.items()})
 
-        with mock.patch("gateway.caching.cache_key", key):
+        with mock.patch("gateway.caching.cache_keys", keys):
             yield

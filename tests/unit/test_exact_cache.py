@@ -14,7 +14,7 @@ from unittest import mock
 
 from gateway import cache_file, exact_cache
 from gateway.cache_entry import Entry
-from gateway.cache_file import ROW_OVERHEAD_BYTES, CacheFile, Row
+from gateway.cache_file import NO_BOUND, ROW_OVERHEAD_BYTES, CacheFile, Row
 from gateway.clock import FakeClock
 from gateway.drive import drive
 from gateway.exact_cache import JITTER, REPORT_EVERY_S, CacheUnavailable, ExactCache, Hit
@@ -50,12 +50,15 @@ class CacheCase(unittest.TestCase):
         self.fuse = Fuse()
         self.cache = self.open()
 
-    def open(self, *, max_bytes: int | None = None, path: Path | None = None) -> ExactCache:
+    def open(
+        self, *, max_bytes: int | None = None, path: Path | None = None, max_partition: int = NO_BOUND
+    ) -> ExactCache:
         with watched(before=lambda sql: self.fuse(sql)):
             cache = ExactCache(
                 path or self.path,
                 ttl_s=self.ttl_s,
                 max_bytes=max_bytes or self.max_bytes,
+                max_partition=max_partition,
                 clock=self.clock,
                 draw=lambda: self.chance,
                 on_error=self.errors.append,
@@ -289,6 +292,77 @@ class BoundTest(CacheCase):
                 self.assertTrue(self.cache._has_work())
             self.cache.flush()
             self.assertEqual(self.cache._uses, {})
+
+
+class PartitionTest(CacheCase):
+    """At most three entries in each partition."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.bound(3)
+
+    def bound(self, most: int) -> None:
+        """Go on with another bound."""
+        self.cache.close()
+        self.cache = self.open(max_partition=most)
+
+    def put(self, partition: str, *names: str) -> None:
+        """Store each, and let the writer write it."""
+        for name in names:
+            entry = Entry("acme", self.cache.epoch("acme"), "", "", "", BODY, partition.encode())
+            self.cache.store(digest_of(name), entry, ttl_s=None)
+            self.cache.flush()
+
+    def test_the_least_recently_used_of_the_partition_goes_first(self) -> None:
+        """What other partitions, and entries of none, have does not matter."""
+        self.store("free 1", "free 2", "free 3", "free 4")
+        self.put("a", "1", "2", "3")
+        self.put("b", "4", "5", "6")
+        self.find("1")
+        self.cache.flush()
+        self.put("a", "7")
+        self.assertEqual(self.kept("1", "2", "3", "7", "4", "5", "6"), ["1", "3", "7", "4", "5", "6"])
+        self.assertEqual(self.kept("free 1", "free 2", "free 3", "free 4"), ["free 1", "free 2", "free 3", "free 4"])
+        self.assertEqual((self.stat("entries"), self.stat("evicted")), (10, 1))
+
+    def test_an_expired_entry_makes_room(self) -> None:
+        """Before a living one has to go."""
+        entry = Entry("acme", 0, "", "", "", BODY, b"a")
+        self.put("a", "1")
+        self.cache.store(digest_of("short"), entry, ttl_s=10)
+        self.put("a", "2")
+        self.clock.advance(10)
+        self.put("a", "3")
+        self.assertEqual(self.kept("1", "2", "3", "short"), ["1", "2", "3"])
+        self.assertEqual((self.stat("evicted"), self.stat("expired")), (0, 1))
+
+    def test_the_same_entry_again_crowds_nobody_out(self) -> None:
+        """It takes its own place."""
+        self.put("a", "1", "2", "3", "3", "3")
+        self.assertEqual(self.kept("1", "2", "3"), ["1", "2", "3"])
+
+    def test_counts_survive_restarts_and_purges(self) -> None:
+        """And a lower bound holds in a partition from its next entry on, however far above it is."""
+        self.put("a", "1", "2", "3")
+        self.reopen()
+        self.bound(3)
+        self.put("a", "4")
+        self.assertEqual(self.kept("1", "2", "3", "4"), ["2", "3", "4"])
+        self.bound(1)
+        with mock.patch.object(cache_file, "MOST_DELETED", 2):
+            self.put("a", "5")
+        self.assertEqual(self.kept("2", "3", "4", "5"), ["5"])
+        drive(self.cache.purge(None))
+        self.put("a", "6")
+        self.assertEqual((self.kept("5", "6"), self.stat("entries")), (["6"], 1))
+
+    def test_many_at_once_stay_under_the_bound(self) -> None:
+        """One write of more than the bound keeps the newest."""
+        for number in range(9):
+            entry = Entry("acme", 0, "", "", "", BODY, b"a")
+            self.cache.store(digest_of(str(number)), entry, ttl_s=None)
+        self.cache.flush()
+        self.assertEqual(self.kept(*map(str, range(9))), ["6", "7", "8"])
 
 
 class PurgeTest(CacheCase):

@@ -2,9 +2,9 @@
 
 import unittest
 
-from gateway.context import Options
+from gateway.context import Facts, Options
 from gateway.errors import InvalidApiKey, InvalidRequest
-from gateway.headers import MAX_TIMEOUT_S, key_of, options_of, route_of
+from gateway.headers import MAX_TIMEOUT_S, fact_headers, key_of, options_of, route_of
 from gateway.http_head import HeadLimits, RequestHead, parse_head
 from tests.support.raw_requests import post
 
@@ -22,6 +22,15 @@ class RouteTest(unittest.TestCase):
         many = [f"d{number}=server" for number in range(100)]
         self.assertEqual(route_of(many), ", ".join([*many[:4], "...", *many[-20:]]))
         self.assertEqual(route_of(["a=ok"]), "a=ok")
+
+    def test_a_remembered_answer_is_named(self) -> None:
+        """With its age; a fresh one has neither."""
+        names = {"age", "x-gateway-cache-entry"}
+        self.assertTrue(names.isdisjoint(dict(fact_headers(Facts("req_1"), 0.0))))
+        told = dict(fact_headers(Facts("req_1", cache="semantic", age_s=7, entry="00ff"), 0.0))
+        self.assertEqual(
+            (told["x-gateway-cache"], told["age"], told["x-gateway-cache-entry"]), ("semantic", "7", "00ff")
+        )
 
 
 class KeyTest(unittest.TestCase):

@@ -76,6 +76,18 @@ class OpLogTest(unittest.TestCase):
         self.log.event("after")
         self.assertEqual((self.lines()[-1]["event"], self.log.dropped), ("after", 10))
 
+    def test_routine_leaves_room_for_the_rest(self) -> None:
+        """Half of the lines of a second."""
+        for number in range(60):
+            self.log.routine("hit", number=number)
+        for number in range(25):
+            self.log.event("fault", number=number)
+        told = [line["event"] for line in self.lines()]
+        self.assertEqual((told.count("hit"), told.count("fault")), (25, 0))
+        self.clock.advance(1)
+        self.log.routine("hit")
+        self.assertEqual(self.lines()[-1]["event"], "hit")
+
     def test_a_line_that_cannot_be_written_is_counted(self) -> None:
         """And never raised: logging is no reason to fail."""
         closed = io.StringIO()

@@ -8,10 +8,19 @@ from unittest import mock
 
 from gateway.errors import StoreUnavailable
 from gateway.exposition import Family, gauge, render
-from gateway.ops import MetricsPage, Source, fleet_families, money_families, store_families, wal_families
+from gateway.ops import (
+    MetricsPage,
+    Source,
+    fleet_families,
+    money_families,
+    semantic_families,
+    store_families,
+    wal_families,
+)
+from gateway.semantic.verifier import Veto
 from gateway.vitals import build_families, process_families
 from tests.support.scrapes import Page
-from tests.support.world import RealWorld
+from tests.support.world import CONFIG, RealWorld, chat
 
 
 def giving(name: str) -> Source:
@@ -73,6 +82,26 @@ class BooksTest(unittest.TestCase):
         books = self.world.books
         wal = self.world.path / "ledger.db-wal"
         self.assertEqual(self.page(lambda: wal_families(books)).value("gateway_wal_bytes"), wal.stat().st_size)
+
+    def test_the_semantic_cache_has_a_line_for_each_reason(self) -> None:
+        """Once it is open; a process that never used it has none."""
+        books = self.world.books
+        self.assertEqual(self.page(lambda: semantic_families(books)).text, "")
+        world = self.enterContext(RealWorld(config="[cache]\nsemantic = true\n" + CONFIG))
+        key = world.key("5")
+        for text in ("Where is the Louvre?", "where is the louvre", "hi " * 500):
+            world.gateway.handle(key, chat(text, temperature=0))
+        world.books.semantic.flush()  # type: ignore[union-attr]
+        page = self.page(lambda: semantic_families(world.books))
+        self.assertEqual(page.value("gateway_semantic_lookups_total", result="hit"), 1)
+        self.assertEqual(page.value("gateway_semantic_lookups_total", result="miss"), 1)
+        self.assertEqual(page.value("gateway_semantic_entries"), 1)
+        self.assertGreater(page.value("gateway_semantic_bytes") or 0, 0)
+        self.assertEqual(page.value("gateway_semantic_stores_total", result="stored"), 1)
+        self.assertEqual(sum(value for _, value in page.series("gateway_semantic_ineligible_total")), 1)
+        self.assertEqual({labels["reason"] for labels, _ in page.series("gateway_semantic_vetoes_total")}, {*Veto})
+        self.assertEqual(page.value("gateway_semantic_comparisons_total", answer="equal"), 0)
+        self.assertEqual(page.value("gateway_semantic_removals_total", reason="evicted"), 0)
 
     def test_a_deployment_is_in_one_state(self) -> None:
         """Every state has its line, so that an alert finds the one it looks for."""

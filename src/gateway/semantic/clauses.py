@@ -1,0 +1,174 @@
+"""Clauses: the few changes of order and construction that leave a question the same, made before two are compared.
+
+Rules:
+- a phrase before the question, up to a comma, goes behind it: `in Rome, can I pay` is `can I pay in Rome`
+- behind `tell me` the verb goes forward: `what the price is` is `what is the price`
+- a passive with `by` is active: `was the gun missed by Emily` is `did Emily miss the gun`
+- `is a child allowed to drive` is `can a child drive`
+- `who is the author of X` and `who was X written by` are `who wrote X`; `what does X mean` asks its meaning
+- two single things joined by `and` or `or` have one order
+- to change or turn one thing into another is to convert it to the other
+- what something costs is its price; where something is located is where it is
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from gateway.semantic.frames import Frame, Opening
+from gateway.semantic.grammar import ARTICLES, AUXILIARIES, CLOSED, PREPOSITIONS, QUESTION_WORDS
+from gateway.semantic.inflection import PAST
+from gateway.semantic.tokens import OF, POSSESSIVE, Said, Token
+
+_BE: Final = frozenset({"is", "are", "was", "were"})
+_DETERMINERS: Final = ARTICLES | {"my", "your"}
+_FRONTS: Final = PREPOSITIONS | {"if"}
+_STARTS: Final = QUESTION_WORDS | AUXILIARIES.keys()
+_JOINS: Final = frozenset({"and", "or"})
+_CONVERTING: Final = frozenset({"change", "convert", "turn"})
+_ENABLED: Final = frozenset({"allow~ed", "able"})
+_AGENTS: Final = {
+    "author": "write",
+    "composer": "compose",
+    "creator": "create",
+    "designer": "design",
+    "discoverer": "discover",
+    "founder": "establish",
+    "inventor": "invent",
+    "painter": "paint",
+}
+"""Who did it once, and what was done; all of these deeds are past, whatever the tense of the question."""
+_PARTICIPLES: Final = {word: word for word in ("beat", "cut", "hit", "hurt", "put", "read")} | {
+    "found": "find",
+    "left": "leave",
+}
+"""Participles that are other words elsewhere."""
+_PASSIVE_FRAMES: Final = frozenset({Frame.YES_NO, Frame.WHAT})
+
+
+def unfronted(words: Sequence[str]) -> Sequence[str]:
+    """A phrase in front of the question is put behind it."""
+    if not words or words[0] not in _FRONTS or "," not in words:
+        return words
+    comma = words.index(",")
+    question = comma + 1
+    if question == len(words) or words[question] not in _STARTS or words[1] in QUESTION_WORDS:
+        return words
+    return [*words[question:], *words[:comma]]
+
+
+def direct(words: Sequence[str]) -> Sequence[str]:
+    """An embedded question as one that stands alone: `what the price of X is` as `what is the price of X`."""
+    if not words or words[-1] not in _BE:
+        return words
+    place = next((place for place in (1, 2) if place < len(words) - 1 and words[place] in _DETERMINERS), None)
+    return words if place is None else [*words[:place], words[-1], *words[place:-1]]
+
+
+def settled(opening: Opening, said: Said) -> tuple[Opening, Said]:
+    """The question in the one construction and order in which it is compared."""
+    opening, said = _priced(*_meant(opening, _without_located(opening, said)))
+    said = _agent(opening, _possible(opening, said))
+    said = _converted(_active(opening, said))
+    return opening, said._replace(tokens=_in_one_order(said.tokens))
+
+
+def _without_located(opening: Opening, said: Said) -> Said:
+    if opening.frame is Frame.WHERE and said.kind == "be" and said.tokens and said.tokens[-1].key == "located":
+        return said._replace(tokens=said.tokens[:-1])
+    return said
+
+
+def _meant(opening: Opening, said: Said) -> tuple[Opening, Said]:
+    """`what does X mean` as `what is the meaning of X`."""
+    asks = opening.frame is Frame.WHAT and said.kind == "do" and not said.mode
+    if asks and len(said.tokens) > 1 and said.tokens[-1].key == "mean":
+        return Opening(Frame.MEANING), Said(said.tokens[:-1], "", "")
+    return opening, said
+
+
+def _priced(opening: Opening, said: Said) -> tuple[Opening, Said]:
+    """`how much does X cost in Y` and `what is X's price` as `what is the price of X`."""
+    keys = [token.key for token in said.tokens]
+    if opening.frame is Frame.WHAT and said.kind == "be" and len(keys) > 2 and keys[-2:] == [POSSESSIVE, "price"]:
+        return Opening(Frame.PRICE), Said(said.tokens[:-2], "", said.mode)
+    if opening.frame not in (Frame.AMOUNT, Frame.WHAT) or said.kind != "do":
+        return opening, said
+    for place in range(1, len(keys)):
+        if keys[place] == "price" and (place + 1 == len(keys) or keys[place + 1] in PREPOSITIONS):
+            return Opening(Frame.PRICE), Said(said.tokens[:place] + said.tokens[place + 1 :], "", said.mode)
+    return opening, said
+
+
+def _possible(opening: Opening, said: Said) -> Said:
+    """`is X allowed to` and `is it possible for X to` as `can X`."""
+    keys = [token.key for token in said.tokens]
+    if opening.frame is not Frame.YES_NO or said.kind != "be" or said.mode:
+        return said
+    if keys[:3] == ["it", "possible", "for"] and "to" in keys[4:]:
+        to = keys.index("to", 4)
+        return Said(said.tokens[3:to] + said.tokens[to + 1 :], "modal", "can")
+    for place in range(1, len(keys) - 1):
+        if keys[place] in _ENABLED and keys[place + 1] == "to":
+            return Said(said.tokens[:place] + said.tokens[place + 2 :], "modal", "can")
+    return said
+
+
+def _agent(opening: Opening, said: Said) -> Said:
+    """`who is the author of X` and `who was X written by` as `who wrote X`."""
+    keys = [token.key for token in said.tokens]
+    if opening.frame is not Frame.WHO or said.kind != "be" or len(keys) < 3:
+        return said
+    if keys[1] == OF and keys[0] in _AGENTS:
+        return Said([Token(_AGENTS[keys[0]] + PAST), *said.tokens[2:]], "", "")
+    if keys[-1] == "by" and keys[-2].endswith(PAST) and said.mode == "past":
+        return Said([said.tokens[-2], *said.tokens[:-2]], "", "")
+    return said
+
+
+def _active(opening: Opening, said: Said) -> Said:
+    keys = [token.key for token in said.tokens]
+    if opening.frame not in _PASSIVE_FRAMES or said.kind != "be" or keys.count("by") != 1:
+        return said
+    by = keys.index("by")
+    end = next((place for place in range(by + 1, len(keys)) if keys[place] in PREPOSITIONS), len(keys))
+    participle = keys[by - 1] if by else ""
+    if end == by + 1 or not (participle.endswith(PAST) or participle in _PARTICIPLES):
+        return said
+    verb = Token(_PARTICIPLES.get(participle) or participle.removesuffix(PAST))
+    return Said([*said.tokens[by + 1 : end], verb, *said.tokens[: by - 1], *said.tokens[end:]], "do", said.mode)
+
+
+def _converted(said: Said) -> Said:
+    """`change|turn X into Y` as `convert X to Y`."""
+    keys = [token.key for token in said.tokens]
+    if keys.count("into") != 1:
+        return said
+    into = keys.index("into")
+    verbs = [place for place in range(into - 1) if keys[place] in _CONVERTING]
+    if not verbs:
+        return said
+    tokens = list(said.tokens)
+    tokens[into], tokens[verbs[-1]] = Token("to"), Token("convert")
+    return said._replace(tokens=tokens)
+
+
+def _in_one_order(tokens: list[Token]) -> list[Token]:
+    """`a nurse and an actor` at the end, sorted: only where the small words show that each side is a single word.
+
+    A way between two places has a direction; a difference has none.
+    """
+    if len(tokens) < 3 or tokens[-2].key not in _JOINS:
+        return tokens
+    left, join, right = tokens[-3:]
+    if not _begins_a_phrase(tokens, len(tokens) - 3) or left.has_article != right.has_article or right.key > left.key:
+        return tokens
+    return [*tokens[:-3], right, join, left]
+
+
+def _begins_a_phrase(tokens: list[Token], place: int) -> bool:
+    if tokens[place].key in CLOSED or tokens[place + 2].key in CLOSED:
+        return False
+    before = tokens[place - 1].key if place else ""
+    if before == "between":
+        return any(token.key == "difference" for token in tokens)
+    return tokens[place].has_article or before in PREPOSITIONS

@@ -1,0 +1,215 @@
+"""Which texts are never looked up and never stored, whatever the request around them allows.
+
+Decides from the text of the last user message alone; what else the request holds is judged elsewhere. A text is left
+out if its answer hangs on what is not in it (the talk before, the day, the person who asks), or if it is not a short
+question in English. Rules:
+- length first: nothing longer is ever looked at
+- the lists are open: a text that they do not catch is compared, and then compared in full
+"""
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Final
+
+from gateway.semantic.expansion import expanded
+from gateway.semantic.frames import Frame, framed
+from gateway.semantic.grammar import AUXILIARIES, CLOSED
+from gateway.semantic.manners import bare
+from gateway.semantic.patterns import Phrases, word_set
+from gateway.semantic.plain import plain
+from gateway.semantic.words import PAUSES, scan
+
+LONGEST_CHARACTERS: Final = 400
+"""About 40 words of 9 letters: looked at before anything else is done with a text."""
+
+MOST_WORDS: Final = 40
+"""Twice the longest question of the measured sets; a longer one carries more conditions than two people share."""
+
+
+class Ineligible(StrEnum):
+    """Why a text is neither looked up nor stored."""
+
+    TOO_LONG = "too_long"
+    EMPTY = "empty"
+    LAYOUT = "layout"
+    CODE = "code"
+    LINK = "link"
+    NOT_ENGLISH = "not_english"
+    DEIXIS = "deixis"
+    TIME_BOUND = "time_bound"
+    PERSONAL = "personal"
+    TOO_LITTLE = "too_little"
+
+
+def refusal(text: str) -> Ineligible | None:
+    """Why this text is left out; None if it may be looked up and stored."""
+    if len(text) > LONGEST_CHARACTERS:
+        return Ineligible.TOO_LONG
+    text = text.strip()
+    if form := _form_refusal(text):
+        return form
+    asked = bare(expanded(scan(plain(text)).pieces))
+    words = [word for word in asked.words if word not in PAUSES]
+    if not words:
+        return Ineligible.TOO_LITTLE
+    if len(words) > MOST_WORDS:
+        return Ineligible.TOO_LONG
+    return _meaning_refusal(words, embedded=asked.embedded) if _is_english(words) else Ineligible.NOT_ENGLISH
+
+
+def _form_refusal(text: str) -> Ineligible | None:
+    """What the characters alone tell."""
+    if not text:
+        return Ineligible.EMPTY
+    if len(text.splitlines()) > 1 or "\t" in text:
+        return Ineligible.LAYOUT
+    if any(map(_is_foreign, text)):
+        return Ineligible.NOT_ENGLISH
+    if _LINK.search(text):
+        return Ineligible.LINK
+    return Ineligible.CODE if any(sign in text for sign in _CODE_SIGNS) else None
+
+
+def _is_foreign(character: str) -> bool:
+    """A letter that English has not got, or a sign that shows nothing."""
+    if character.isascii():
+        return not character.isprintable()
+    if character.isalpha():
+        return not unicodedata.name(character, "").startswith(("LATIN", "FULLWIDTH LATIN"))
+    return unicodedata.category(character)[0] in "CM"
+
+
+def _is_english(words: Sequence[str]) -> bool:
+    """More small words of English than of its neighbours; two that they share will do where none is theirs."""
+    foreign = sum(word in _FOREIGN for word in words)
+    return sum(word in _ENGLISH for word in words) > foreign or (
+        not foreign and sum(map(_SHARED.__contains__, words)) > 1
+    )
+
+
+def _meaning_refusal(words: Sequence[str], *, embedded: bool) -> Ineligible | None:
+    if _says(_times, words):
+        return Ineligible.TIME_BOUND
+    if _points_outside(words):
+        return Ineligible.DEIXIS
+    if _says(_personal, words) or _personal_openings.at(words, 0) is not None:
+        return Ineligible.PERSONAL
+    opening, _ = framed(words, embedded=embedded)
+    content = sum(word not in CLOSED for word in words)
+    return Ineligible.TOO_LITTLE if content < (2 if opening.frame is Frame.STATEMENT else 1) else None
+
+
+def _says(phrases: Phrases[bool], words: Sequence[str]) -> bool:
+    """Whether a phrase of the table is there, whose value is true."""
+    return any(found is not None and found.value for found in (phrases.at(words, place) for place in range(len(words))))
+
+
+def _points_outside(words: Sequence[str]) -> bool:
+    """Whether a word stands for something that was said or shown before."""
+    if _says(_pointers, words) or words[-1] == "above" or _continues.at(words, 0) is not None:
+        return True
+    return any(
+        (word in _PRONOUNS and not _has_antecedent(words, place))
+        or (word == "it" and not (_has_antecedent(words, place) or _is_dummy(words, place)))
+        or (word == "that" and not _is_joining(words, place))
+        for place, word in enumerate(words)
+    )
+
+
+def _has_antecedent(words: Sequence[str], place: int) -> bool:
+    """Whether a noun stands before it that is no part of the opening."""
+    return any(word not in CLOSED and word not in _NO_ANTECEDENTS for word in words[:place])
+
+
+def _is_dummy(words: Sequence[str], place: int) -> bool:
+    """`is it safe to`, `does it take`, `will it rain`: an `it` that stands for nothing."""
+    before, after = words[place - 1] if place else "", words[place + 1 :]
+    return before in AUXILIARIES and ("to" in after[1:] or "for" in after[1:] or after[:1] in (["rain"], ["snow"]))
+
+
+def _is_joining(words: Sequence[str], place: int) -> bool:
+    """`the dog that is mine`: behind a noun, before a small word."""
+    return 0 < place < len(words) - 1 and words[place - 1] not in CLOSED and words[place + 1] in CLOSED
+
+
+_CODE_SIGNS: Final = ("`", "{", "}", "</", "/>", "=>", "->", "==", "!=", "&&", "||", "::", ");", "\\")
+_LINK: Final = re.compile(r"https?:|www\.", re.IGNORECASE)
+
+_SHARED: Final = word_set("a an as at die in me on so")
+"""Small words of English that its neighbours have too."""
+
+_ENGLISH: Final = (
+    CLOSED
+    | word_set("list name show cancel only much many write explain describe translate convert calculate summarize make")
+) - _SHARED
+
+_FOREIGN: Final = word_set(
+    # German, French, Spanish, Italian, Portuguese, Dutch, Polish
+    "der das und ist nicht wie für mit auf ich ein eine kann wo wann warum wer welche"
+    " le les des est une pour dans quel quelle comment où je mon avec sur qui que quoi pourquoi"
+    " una para por como cómo qué cuál dónde con del está es quién"
+    " il lo gli che di dove quando perché sono della cosa chi"
+    " os uma não qual onde quem"
+    " het een van voor hoe wat waar niet met"
+    " jak gdzie co czy"
+)
+
+_pointers: Final = Phrases(
+    [
+        ("this|these|those|here|aforementioned|yours|mine|ours", True),
+        ("the above|following|former|latter|attached|same", True),
+        ("which|what one|ones", True),
+        ("as|see above", True),
+    ]
+)
+_continues: Final = Phrases(
+    [
+        ("and|but|or|also|then|continue|again|more|another|yes|no", None),
+        ("what|how about", None),
+        ("why not", None),
+        ("go on", None),
+        ("tell me more", None),
+    ]
+)
+_PRONOUNS: Final = word_set("he she they his her him them their its")
+_NO_ANTECEDENTS: Final = word_set(
+    "much many long often far old big tall deep time year kind type sort way tell know explain mean happens"
+)
+"""Words that a pronoun behind them does not stand for."""
+
+_times: Final = Phrases(
+    [
+        ("today|tonight|tomorrow|yesterday|now|nowadays|currently|presently|lately|soon|ago|anymore", True),
+        ("current|latest|newest|recent|recently|upcoming", True),
+        ("current account|accounts", False),
+        ("weather|forecast|news|trending", True),
+        ("last|next|past|coming day|week|weekend|month|year|quarter|season|night|summer|winter|spring|autumn", True),
+        ("last|next monday|tuesday|wednesday|thursday|friday|saturday|sunday", True),
+        ("next game|match|election|train|bus|flight|episode", True),
+        ("so far", True),
+        ("as of", True),
+        ("at the moment", True),
+        ("to date", True),
+        ("what time is it", True),
+        ("what|which day|date is it", True),
+        ("stock|share price", True),
+        ("exchange rate", True),
+        ("price of gold|silver|oil|bitcoin|gas", True),
+    ]
+)
+
+_personal_openings: Final = Phrases([("is|are|was|were|has|have|did|will|does|do my|our", None)])
+_personal: Final = Phrases(
+    [
+        ("where|what|when|who|how is|are|was|were my|our", True),
+        ("how much|many is|are|was|were my|our", True),
+        ("my|our order|orders|parcel|package|refund|booking|reservation|balance", True),
+        ("my name is", True),
+        ("do you remember|know me|my", True),
+        ("did|was|were|have|has i|we", True),
+        ("am i", True),
+        ("am i allowed|permitted|able|required|obliged|entitled|eligible", False),
+    ]
+)

@@ -1,0 +1,75 @@
+"""The small words of English that other files need to tell apart. What is on no list here is content.
+
+AUXILIARIES     the first one of a question says its kind and its tense or modality, and is not content
+ARTICLES        say nothing before a noun
+SILENT          adverbs that stress a question and ask nothing else
+PRONOUNS        forms of one person; `we` asks what `i` asks
+NEGATIONS       told apart only so that a refusal can say so
+"""
+
+from typing import Final, NamedTuple
+
+from gateway.semantic.patterns import word_set
+
+
+class Auxiliary(NamedTuple):
+    """What an auxiliary says: its kind (`be`, `do`, `have` or `modal`), and the mode it adds, if any."""
+
+    kind: str
+    mode: str
+
+
+AUXILIARIES: Final = {
+    "is": Auxiliary("be", ""),
+    "are": Auxiliary("be", ""),
+    "am": Auxiliary("be", ""),
+    "was": Auxiliary("be", "past"),
+    "were": Auxiliary("be", "past"),
+    "do": Auxiliary("do", ""),
+    "does": Auxiliary("do", ""),
+    "did": Auxiliary("do", "past"),
+    "has": Auxiliary("have", ""),
+    "have": Auxiliary("have", ""),
+    "had": Auxiliary("have", "past"),
+    "will": Auxiliary("modal", "will"),
+    "shall": Auxiliary("modal", "shall"),
+    "would": Auxiliary("modal", "would"),
+    "should": Auxiliary("modal", "should"),
+    "can": Auxiliary("modal", "can"),
+    "could": Auxiliary("modal", "can"),
+    "may": Auxiliary("modal", "may"),
+    "might": Auxiliary("modal", "might"),
+    "must": Auxiliary("modal", "must"),
+}
+
+ARTICLES: Final = frozenset({"the", "a", "an"})
+
+SILENT: Final = frozenset({"actually", "currently", "exactly", "really"})
+
+PRONOUNS: Final = {"we": "i", "me": "i", "us": "i", "our": "my", "him": "he", "them": "they"}
+
+FIRST_PERSON: Final = frozenset({"i", "me", "my", "we", "us", "our"})
+
+NEGATIONS: Final = frozenset({"not", "no", "never", "none", "neither", "nor", "without", "nobody", "nothing", "unless"})
+
+PREPOSITIONS: Final = word_set(
+    "of in on at for about into during via as per to from by with without before after until till since than off"
+    " against over under above below between through across behind near within upon onto toward towards among along"
+)
+
+MENTIONS: Final = word_set("say spell pronounce translate word phrase")
+"""Words of a question about words, in which even an article or a sound may be what is asked about."""
+
+QUESTION_WORDS: Final = word_set("what which who whom whose where when why how")
+
+CLOSED: Final = (
+    PREPOSITIONS
+    | QUESTION_WORDS
+    | ARTICLES
+    | NEGATIONS
+    | AUXILIARIES.keys()
+    | frozenset(PRONOUNS)
+    | FIRST_PERSON
+    | word_set("you your he his she her they their it its and or but if that this these those all so be been")
+)
+"""Words that name nothing: an article before one of them is no article, and a capital on one of them is no name."""

@@ -1,0 +1,128 @@
+"""Manners: greetings, thanks, and `can you tell me`, around a question. They ask nothing, so they are taken off.
+
+Rules:
+- a greeting goes only before a pause, a word that begins a question, or the end: `Hello Kitty` stays
+- thanks go only from the end and behind a pause: `who wrote Cheers` stays; please needs no pause, but is kept where it
+  is what is asked about: `how do I say please`
+- `can you tell me` goes only before a question: `can you tell me a story` stays
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from gateway.semantic.grammar import ARTICLES, AUXILIARIES, MENTIONS, PREPOSITIONS, QUESTION_WORDS
+from gateway.semantic.patterns import Phrases
+from gateway.semantic.words import PAUSES
+
+OPENERS: Final = (
+    "hi|hello|hey|hiya|yo [there|all|everyone|team|guys]",
+    "good morning|afternoon|evening",
+    "dear team|all|support",
+    "ok|okay|so|um|uh|erm|er|hmm|btw",
+    "morning|evening|afternoon|help|urgent|well|right|listen ,|.|!|:",
+    "[yes] please|pls|kindly",
+    "thanks|sorry",
+    "thank you",
+    "excuse me",
+    "sorry to bother you [,] [but]",
+    "[a] quick question",
+    "just wondering",
+)
+
+CLOSERS: Final = (
+    "please|pls|thanks|thx|cheers|kindly|asap",
+    "thank you",
+    "many thanks",
+    "thanks so much",
+    "thank you so|very much",
+    "thanks [a] lot",
+    "thanks in advance",
+    "do you know",
+    "any idea",
+    "if possible",
+)
+
+ASKING: Final = (
+    "can|could|would|will you|someone|anyone [please|kindly] tell|inform|advise me|us",
+    "can|could|would|will you|someone|anyone [please|kindly] explain|say|list [to] [me|us]",
+    "can|could|would|will you|someone|anyone [please|kindly] let me|us know",
+    "[please] tell|show me|us",
+    "[please] let me|us know",
+    "[please] explain|list [to] [me|us]",
+    "do you know",
+    "do you happen to know",
+    "does anyone|anybody|someone know",
+    "i|we want|need|wanted|wish to know|understand|ask",
+    "i|we want|need|wanted|wish to find out",
+    "i|we would like to know|understand|ask",
+    "i|we am|are|was|were [just] wondering|curious",
+    "i wonder",
+    "any idea",
+    "may|can i ask",
+)
+
+FILLERS: Final = frozenset({"um", "uh", "erm", "hmm"})
+"""Sounds; they go wherever they stand, unless a question is about words."""
+_ABOUT_WORDS: Final = MENTIONS | {"mean", "meaning", "definition"}
+
+_DIRECT_STARTS: Final = QUESTION_WORDS | AUXILIARIES.keys()
+_EMBEDDED_STARTS: Final = QUESTION_WORDS | {"if", "whether"}
+_PLEASE: Final = frozenset({"please", "pls"})
+_HOLDS_THANKS: Final = ARTICLES | PREPOSITIONS | MENTIONS | {"and", "or", "write"}
+"""Words after which thanks are what is asked about."""
+
+_opening: Final = Phrases((pattern, None) for pattern in OPENERS)
+_closing: Final = Phrases((" ".join(reversed(pattern.split())), None) for pattern in CLOSERS)
+_asking: Final = Phrases((pattern, None) for pattern in ASKING)
+
+
+class Asked(NamedTuple):
+    """A question without manners; `embedded` if it stood behind `tell me` and the like."""
+
+    words: Sequence[str]
+    embedded: bool
+
+
+def bare(words: Sequence[str]) -> Asked:
+    """What is asked, without what is said around it. Each word is looked at a bounded number of times."""
+    if _ABOUT_WORDS.isdisjoint(words):
+        words = [word for word in words if word not in FILLERS]
+    words = words[: _end(words)]
+    start, embedded = 0, False
+    while True:
+        place = _skip_pauses(words, start)
+        if found := _asking.at(words, place):
+            after = _skip_pauses(words, place + found.length)
+            if after < len(words) and words[after] in _EMBEDDED_STARTS:
+                start, embedded = after, True
+                continue
+        if (found := _opening.at(words, place)) and _may_follow_a_greeting(words, place + found.length):
+            start = place + found.length
+            continue
+        return Asked(words[place:], embedded)
+
+
+def _may_follow_a_greeting(words: Sequence[str], place: int) -> bool:
+    if place == len(words) or words[place] in PAUSES or words[place] in _DIRECT_STARTS:
+        return True
+    return _opening.at(words, place) is not None or _asking.at(words, place) is not None
+
+
+def _skip_pauses(words: Sequence[str], place: int) -> int:
+    while place < len(words) and words[place] in PAUSES:
+        place += 1
+    return place
+
+
+def _end(words: Sequence[str]) -> int:
+    """Where the thanks at the end begin."""
+    backwards = words[::-1]
+    place = _skip_pauses(backwards, 0)
+    while found := _closing.at(backwards, place):
+        after = place + found.length
+        if after >= len(backwards) or backwards[after] in _HOLDS_THANKS:
+            break
+        if backwards[after] not in PAUSES and backwards[place] not in _PLEASE:
+            break
+        place = _skip_pauses(backwards, after)
+    return len(words) - place

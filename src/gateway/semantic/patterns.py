@@ -1,0 +1,64 @@
+"""Phrases as data: `how do|can i|we|one` is four phrases, and `[the|a]` may be missing.
+
+A table of patterns becomes a tree of words, so that finding the longest phrase at a place costs one look-up for each
+word of it, however long the table and the text are.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import product
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+T = TypeVar("T")
+
+_VALUE: Final = ""
+"""Where a node of the tree keeps the value of the phrase that ends there: no word is empty."""
+
+
+class Found(NamedTuple, Generic[T]):
+    """A phrase of the table: how many words it has, and what the table says of it."""
+
+    length: int
+    value: T
+
+
+class Phrases(Generic[T]):
+    """A table of patterns, each with a value. Never changed after it was made."""
+
+    __slots__ = ("_tree",)
+
+    def __init__(self, rows: Iterable[tuple[str, T]]) -> None:
+        """rows  (pattern, value); of two rows for the same phrase the first wins"""
+        self._tree: dict[str, Any] = {}
+        for pattern, value in rows:
+            for phrase in expand(pattern):
+                node = self._tree
+                for word in phrase:
+                    node = node.setdefault(word, {})
+                node.setdefault(_VALUE, value)
+
+    def at(self, words: Sequence[str], place: int) -> Found[T] | None:
+        """The longest phrase that begins at `place`."""
+        node = self._tree.get(words[place]) if place < len(words) else None
+        found, end = None, place + 1
+        while node is not None:
+            if _VALUE in node:
+                found = Found(end - place, node[_VALUE])
+            node = node.get(words[end]) if end < len(words) else None
+            end += 1
+        return found
+
+
+def word_set(words: str) -> frozenset[str]:
+    """The words of a text that is a list of them."""
+    return frozenset(words.split())
+
+
+def expand(pattern: str) -> list[tuple[str, ...]]:
+    """Every phrase that a pattern stands for. ValueError if a bracket does not begin and end one part."""
+    return [tuple(filter(None, phrase)) for phrase in product(*map(_choices, pattern.split()))]
+
+
+def _choices(part: str) -> list[str]:
+    if (part[0] == "[") != (part[-1] == "]"):
+        raise ValueError(f"{part!r}: what may be missing is one word")
+    return ["", *part[1:-1].split("|")] if part[0] == "[" else part.split("|")

@@ -1,0 +1,61 @@
+"""A question, read: everything of a text that two questions are compared by."""
+
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final
+
+from gateway.semantic.clauses import direct, settled, unfronted
+from gateway.semantic.expansion import expanded
+from gateway.semantic.frames import Frame, framed
+from gateway.semantic.manners import bare
+from gateway.semantic.plain import plain, quotations
+from gateway.semantic.slots import slotted
+from gateway.semantic.tokens import OF, POSSESSIVE, said
+from gateway.semantic.words import Capitals, scan
+
+VERSION: Final = 1
+"""Goes up with every change of what is read or compared; part of every key, so that old entries are found no more."""
+
+BINDERS: Final = frozenset({OF, POSSESSIVE})
+"""Keys that are not part of a question's key: `Chile's capital` is the capital of Chile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a text asks.
+
+    text      as it came
+    frame     what is asked for
+    sense     a narrower sense of the frame or the kind of auxiliary; "" is not known, and agrees with any
+    mode      tense or modality; "" is the plain present
+    quoted    texts between quotes, sorted
+    keys      everything else it says, in order
+    capitals  which words are names, as far as the text shows it
+    key       32 bytes; two questions of one meaning have one key, and not the other way about
+    """
+
+    text: str
+    frame: Frame
+    sense: str
+    mode: str
+    quoted: tuple[str, ...]
+    keys: tuple[str, ...]
+    capitals: Capitals
+    key: bytes
+
+
+def read(text: str) -> Question:
+    """Read a text of any length and language, in time proportional to its length."""
+    flat = plain(text)
+    words = scan(flat)
+    asked = bare(slotted(expanded(words.pieces)))
+    clause = direct(asked.words) if asked.embedded else unfronted(asked.words)
+    opening, rest = framed(clause, embedded=asked.embedded)
+    opening, told = settled(opening, said(rest, opening.frame))
+    keys = tuple(token.key for token in told.tokens)
+    quoted = quotations(flat)
+    mode, sense = told.mode or opening.mode, told.kind or opening.sense
+    document = (VERSION, opening.frame.value, mode, quoted, sorted(key for key in keys if key not in BINDERS))
+    return Question(
+        text, opening.frame, sense, mode, quoted, keys, words.capitals, sha256(repr(document).encode()).digest()
+    )

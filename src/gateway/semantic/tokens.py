@@ -1,0 +1,110 @@
+"""Tokens: what a question says behind its opening, one key for everything that must be found in the other question.
+
+Decides which words say nothing, and which two words have one key. Everything not dropped here is content, small words
+and signs included. Rules:
+- the first auxiliary says kind and mode, and is no token; every later one is
+- an article says nothing before a noun; before a small word, a sign or the end it is a name (vitamin a, the who)
+- `have` at the end of a question with `do` says nothing: what does it have
+- a unit is a unit behind a number only, and `of` behind a unit says nothing
+- in a question about words nothing is dropped; nor is stress in a list, before a preposition or at the end
+- a single word whose meaning is asked is kept as it is written
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from gateway.semantic import lexicon
+from gateway.semantic.frames import HOLDS_AUXILIARY, Frame
+from gateway.semantic.grammar import ARTICLES, AUXILIARIES, CLOSED, MENTIONS, PREPOSITIONS, PRONOUNS, SILENT
+from gateway.semantic.inflection import form_of
+from gateway.semantic.words import PAUSES
+
+OF: Final = "of"
+POSSESSIVE: Final = "'s"
+NUMBER: Final = "#"
+"""Begins the key of a number."""
+
+
+class Token(NamedTuple):
+    """One thing said. `has_article` if an article stood before it."""
+
+    key: str
+    has_article: bool = False
+
+
+class Said(NamedTuple):
+    """What stands behind the opening: tokens in order, kind and mode of the first auxiliary ("" if there is none)."""
+
+    tokens: list[Token]
+    kind: str
+    mode: str
+
+
+def said(words: Sequence[str], frame: Frame) -> Said:
+    """The tokens of the words behind an opening."""
+    words = [word for word in words if word not in PAUSES]
+    place = _first_auxiliary(words) if frame in HOLDS_AUXILIARY else None
+    if place is None:
+        return Said(_tokens(words), "", "")
+    auxiliary = AUXILIARIES[words[place]]
+    rest = words[:place] + words[place + 1 :]
+    if frame is Frame.WHAT and place == 0 and len(rest) == 2 and rest[1] == "mean":
+        return Said([Token(rest[0] if rest[0] in CLOSED else _key(rest[0])), Token("mean")], *auxiliary)
+    if auxiliary.kind == "do" and rest and rest[-1] == "have":
+        rest.pop()
+    return Said(_tokens(rest), *auxiliary)
+
+
+def key_of(word: str) -> str:
+    """The key that a word shares with its other forms, spellings and synonyms."""
+    word = lexicon.SPELLINGS.get(word, word)
+    if word in _SYNONYMS:
+        return _SYNONYMS[word]
+    base, mark = form_of(word)
+    return _SYNONYMS.get(base, base) + mark
+
+
+def _first_auxiliary(words: Sequence[str]) -> int | None:
+    return next((place for place, word in enumerate(words) if word in AUXILIARIES), None)
+
+
+def _tokens(words: Sequence[str]) -> list[Token]:
+    tokens: list[Token] = []
+    keeps_all = not MENTIONS.isdisjoint(words)
+    has_article, behind_number, behind_unit, before = False, False, False, ""
+    for word, following in pairwise([*words, ""]):
+        if word in ARTICLES and _is_noun(following) and not keeps_all:
+            has_article = True
+            continue
+        if word == OF and behind_unit:
+            continue
+        if word in SILENT and not (keeps_all or before in _LISTS or following in _LISTS_OR_ENDS):
+            continue
+        unit = _UNITS.get(word) if behind_number else None
+        key = _key(word) if unit is None else unit
+        tokens.append(Token(key, has_article))
+        has_article, behind_number, behind_unit, before = False, key[0] == NUMBER, unit is not None, word
+    return tokens
+
+
+def _is_noun(word: str) -> bool:
+    return word != "" and word not in CLOSED and word[0].isalnum()
+
+
+def _key(word: str) -> str:
+    if number := lexicon.NUMBERS.get(word):
+        return NUMBER + number
+    if word[0].isdigit():
+        return NUMBER + word
+    if word in PRONOUNS:
+        return PRONOUNS[word]
+    return word if word in CLOSED else key_of(word)
+
+
+_LISTS: Final = PREPOSITIONS | {"and", "or"}
+_LISTS_OR_ENDS: Final = _LISTS | {""}
+_UNITS: Final = {name: f"{names.split()[0]} unit" for names in lexicon.UNITS for name in names.split()}
+_SYNONYMS: Final = {
+    base: synonyms.members.split()[0] for synonyms in lexicon.SYNONYMS for base in synonyms.members.split()
+}

@@ -1,0 +1,256 @@
+"""The semantic cache: which wordings were answered, by what they mean; and whether one of them may answer another.
+
+A semantic hit is an exact hit in other words. No answer lies here: a wording that the verifier passes is only looked
+up as if the client had typed it, so whatever the exact key and the exact cache keep apart stays apart, whatever the
+index holds.
+
+Decides which wordings are tried, and counts what became of them. Does not know requests, HTTP, or what makes two
+questions one: the verifier says that.
+
+Rules:
+- nothing is served that the verifier has not passed at this moment
+- wordings are kept under a digest of their partition (the request but for its question, the tenant and its epoch in
+  it), the verifier's version and its canonical key: another partition, or another version, finds nothing
+- an index is kept as answers are: sealed, under bounds, with one writer, in a file that may be lost
+- every failure is a miss, and is told to `on_error`; only a purge fails aloud
+
+Locks: `_lock` guards `_counts`.
+"""
+
+import hashlib
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from gateway.cache_entry import Entry
+from gateway.cache_key import KeyOf
+from gateway.clock import Clock
+from gateway.exact_cache import ExactCache, Hit
+from gateway.semantic.eligible import Ineligible, refusal
+from gateway.semantic.turn import Unfit, asking, question_of
+from gateway.semantic.verifier import VERSION, Question, Veto, read, verify
+
+MOST_WORDINGS: Final = 8
+"""Of one canonical key: each is verified in turn, and those that differ by their order alone share a key."""
+
+Messages = Sequence[Mapping[str, Any]]
+"""Of a chat request that has been checked: objects, at least one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """A question that was answered, and the wall-clock milliseconds at which it expires."""
+
+    question: Question
+    end_ms: int
+
+
+_pack: Final = msgspec.json.encode
+_unpack: Final = msgspec.json.Decoder(tuple[Wording, ...]).decode
+"""What a row of the index holds. Questions are kept as they were read: to read one costs more than all else."""
+
+
+class Outcome(StrEnum):
+    """What became of a question that was looked up.
+
+    GONE     a wording was passed whose answer is kept no longer
+    SHADOWED an answer was found, and withheld
+    """
+
+    HIT = "hit"
+    SHADOWED = "shadowed"
+    MISS = "miss"
+    VETOED = "vetoed"
+    GONE = "gone"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question that may be answered in other words.
+
+    epoch      of the tenant in the index, when it was asked
+    key        where its wordings are kept; partition  the digest of all that its request says beside it
+    wordings   what is kept under the key, newest first
+    digest_of  where the exact cache keeps the answer to the same request in other words
+    """
+
+    tenant: str
+    epoch: int
+    key: bytes
+    partition: bytes
+    question: Question
+    wordings: tuple[Wording, ...]
+    digest_of: Callable[[str], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """An answer to the same question in other words, and the digest under which it lies."""
+
+    digest: bytes
+    hit: Hit
+
+
+class SemanticCache:
+    """The index over the answers of an exact cache; safe from any thread."""
+
+    def __init__(
+        self,
+        answers: ExactCache,
+        index: ExactCache,
+        *,
+        ttl_s: float,
+        clock: Clock,
+        on_error: Callable[[BaseException], None],
+    ) -> None:
+        """Over the two caches, of which the index becomes its own.
+
+        ttl_s     how long a wording may be found; its answer may be gone before
+        on_error  is told of a verifier that failed
+        """
+        self._answers = answers
+        self._index = index
+        self._ttl_s = ttl_s
+        self._clock = clock
+        self._on_error = on_error
+        self._lock = threading.Lock()
+        self._counts: Counter[tuple[str, str]] = Counter()
+
+    async def ask(self, messages: Messages, tenant: str, key_of: KeyOf) -> Asked | None:
+        """The question of a request, with the wordings that may answer it; None, and counted, if it has none.
+
+        key_of  where the exact cache keeps its answer
+        """
+        try:
+            return await self._ask(messages, tenant, key_of)
+        except Exception as error:  # noqa: BLE001 - a question that cannot be read is asked upstream
+            self._on_error(error)
+            return None
+
+    async def find(self, asked: Asked, *, serve: bool) -> Match | None:
+        """The answer to one of its wordings, if the verifier passes one; counted.
+
+        serve  whether it is to be served, or only to be compared
+        """
+        try:
+            outcome, match = await self._find(asked)
+        except Exception as error:  # noqa: BLE001 - so is one that cannot be compared
+            self._on_error(error)
+            return None
+        if match is not None and not serve:
+            outcome = Outcome.SHADOWED
+        self._count("lookups", outcome)
+        return match
+
+    def remember(self, asked: Asked) -> None:
+        """Keep the wording: the exact cache has got its answer, whose own lifetime holds, too. Never blocks."""
+        now_ms = self._clock.wall_ms()
+        newest = Wording(asked.question, now_ms + int(self._ttl_s * 1000))
+        others = [other for other in _living(asked.wordings, now_ms) if other.question.text != asked.question.text]
+        try:
+            body = _pack([newest, *others][:MOST_WORDINGS])
+        except ValueError as error:
+            self._on_error(error)
+        else:
+            entry = Entry(asked.tenant, asked.epoch, "", "", "", body, asked.partition)
+            self._index.store(asked.key, entry, ttl_s=None)
+
+    def note_comparison(self, *, equal: bool) -> None:
+        """An answer that was withheld, and the one that came from the upstream, say the same, or not."""
+        self._count("comparisons", "equal" if equal else "different")
+
+    async def purge(self, tenant: str | None) -> int:
+        """Forget the wordings of a tenant, or of all; how many keys were removed. Raises CacheUnavailable."""
+        return await self._index.purge(tenant)
+
+    def stats(self) -> dict[str, Any]:
+        """What the index holds and did, as ExactCache.stats() says it; and, since the start, how often what happened.
+
+        lookups by Outcome, vetoes by Veto, ineligible by Unfit and Ineligible, comparisons: equal, different
+        """
+        index = self._index.stats()
+        told: dict[str, Any] = {name: index[name] for name in ("entries", "bytes", "stored", "dropped")}
+        told |= {name: index[name] for name in ("evicted", "expired")}
+        with self._lock:
+            counts = dict(self._counts)
+        for family, names in _FAMILIES.items():
+            told[family] = {name: counts.get((family, name), 0) for name in names}
+        return told
+
+    def flush(self) -> None:
+        """Return once all that was handed over before is in the file, or was dropped."""
+        self._index.flush()
+
+    def close(self) -> None:
+        """Write what waits, and close the index."""
+        self._index.close()
+
+    async def _ask(self, messages: Messages, tenant: str, key_of: KeyOf) -> Asked | None:
+        text = question_of(messages)
+        reason = text if isinstance(text, Unfit) else refusal(text)
+        if reason is not None:
+            self._count("ineligible", reason)
+            return None
+        question, message = read(text), messages[-1]
+        partition = key_of(asking(message, ""))
+        key = hashlib.sha256(b"%d %b %b" % (VERSION, partition, question.key)).digest()
+        epoch = self._index.epoch(tenant)
+        row = await self._index.find(key, tenant)
+        return Asked(
+            tenant=tenant,
+            epoch=epoch,
+            key=key,
+            partition=partition,
+            question=question,
+            wordings=_unpack(row.body) if row else (),
+            digest_of=lambda other: key_of(asking(message, other)),
+        )
+
+    async def _find(self, asked: Asked) -> tuple[Outcome, Match | None]:
+        outcome = Outcome.MISS
+        for wording in _living(asked.wordings, self._clock.wall_ms()):
+            refutation = verify(asked.question, wording.question)
+            if refutation is not None:
+                self._count("vetoes", refutation.veto)
+                outcome = Outcome.VETOED if outcome is Outcome.MISS else outcome
+                continue
+            digest = asked.digest_of(wording.question.text)
+            hit = await self._answers.find(digest, asked.tenant)
+            if hit is not None:
+                return Outcome.HIT, Match(digest, hit)
+            outcome = Outcome.GONE
+        return outcome, None
+
+    def _count(self, family: str, name: str) -> None:
+        with self._lock:
+            self._counts[family, name] += 1
+
+
+def explain(asked: str, stored: str) -> dict[str, Any]:
+    """What the verifier says of two texts, and why either would not be looked up at all; JSON values."""
+    refutation = verify(read(asked), read(stored))
+    return {
+        "same": refutation is None,
+        "veto": refutation and refutation.veto,
+        "detail": refutation and refutation.detail,
+        "asked_ineligible": refusal(asked),
+        "stored_ineligible": refusal(stored),
+    }
+
+
+def _living(wordings: Sequence[Wording], now_ms: int) -> list[Wording]:
+    return [wording for wording in wordings if now_ms < wording.end_ms]
+
+
+_FAMILIES: Final[dict[str, tuple[str, ...]]] = {
+    "lookups": tuple(Outcome),
+    "vetoes": tuple(Veto),
+    "ineligible": (*Unfit, *Ineligible),
+    "comparisons": ("equal", "different"),
+}
+"""Every count that there is: closed sets, so that each can label a series."""

@@ -1,0 +1,136 @@
+"""Manners around a question: they go, unless they are what is asked about."""
+
+from gateway.semantic import manners
+from tests.support.questions import QuestionCase
+
+QUESTION = "Why is the sky blue"
+
+OPENERS = (
+    "Hi",
+    "Hello there",
+    "Hey team",
+    "Hiya all",
+    "Yo",
+    "Good morning",
+    "Good evening",
+    "Dear support",
+    "OK",
+    "So",
+    "Um",
+    "Btw",
+    "Please",
+    "Yes please",
+    "Kindly",
+    "Thanks",
+    "Sorry",
+    "Thank you",
+    "Excuse me",
+    "Sorry to bother you",
+    "Sorry to bother you, but",
+    "Quick question",
+    "A quick question",
+    "Just wondering",
+)
+
+OPENERS_WITH_A_PAUSE = ("Morning", "Evening", "Afternoon", "Help", "Urgent", "Well", "Right", "Listen")
+
+CLOSERS = (
+    "please",
+    "thanks",
+    "cheers",
+    "asap",
+    "thank you",
+    "many thanks",
+    "thanks so much",
+    "thank you very much",
+    "thanks a lot",
+    "thanks in advance",
+    "do you know",
+    "any idea",
+    "if possible",
+)
+
+ASKING = (
+    "Can you tell me",
+    "Could someone please advise us",
+    "Would you explain",
+    "Can you list",
+    "Could you let me know",
+    "Tell me",
+    "Please show us",
+    "Let me know",
+    "Please let us know",
+    "Explain",
+    "Please explain to me",
+    "Do you know",
+    "Do you happen to know",
+    "Does anyone know",
+    "I want to know",
+    "We need to find out",
+    "I would like to know",
+    "I'd like to understand",
+    "I am wondering",
+    "We were just curious",
+    "I wonder",
+    "Any idea",
+    "May I ask",
+)
+
+
+class MannersTest(QuestionCase):
+    """What is said around a question."""
+
+    def test_greetings_go(self) -> None:
+        """With a pause and without one."""
+        for opener in OPENERS:
+            self.same(f"{QUESTION}?", f"{opener}, {QUESTION.lower()}?", f"{opener} {QUESTION.lower()}")
+        for opener in OPENERS_WITH_A_PAUSE:
+            self.same(f"{QUESTION}?", f"{opener}, {QUESTION.lower()}?", f"{opener}! {QUESTION}?")
+            self.different(f"{QUESTION}?", f"{opener} {QUESTION.lower()}")
+
+    def test_thanks_go(self) -> None:
+        """Behind a pause; please needs none."""
+        for closer in CLOSERS:
+            self.same(f"{QUESTION}?", f"{QUESTION}, {closer}?", f"{QUESTION}? {closer.capitalize()}!")
+
+    def test_tell_me_goes_before_a_question(self) -> None:
+        """However politely it is said."""
+        for asking in ASKING:
+            self.same(f"{QUESTION}?", f"{asking} why the sky is blue", f"{asking}, {QUESTION.lower()}?")
+
+    def test_every_kind_of_manners_is_tried(self) -> None:
+        """A row that is added needs a line here."""
+        tried = len(OPENERS) + 1, len(CLOSERS), len(ASKING)
+        self.assertGreaterEqual(tried, (len(manners.OPENERS), len(manners.CLOSERS), len(manners.ASKING)))
+
+    def test_they_may_be_heaped(self) -> None:
+        """Greeting, apology, request, thanks."""
+        self.same(f"{QUESTION}?", "Hi please tell me why the sky is blue", f"Hi um sorry {QUESTION.lower()}")
+        self.same(f"{QUESTION}?", f"Hi! Sorry, um, could you please tell me, {QUESTION.lower()}? Thanks, cheers!!")
+
+    def test_sounds_go_from_anywhere(self) -> None:
+        """People dictate."""
+        for sound in ("um", "uh", "erm", "hmm"):
+            self.same(f"{QUESTION}?", f"Why is {sound} the sky blue?")
+
+    def test_a_greeting_that_names_something_stays(self) -> None:
+        """No pause and no question behind it."""
+        self.different("Hello Kitty age", "Kitty age")
+        self.different("evening flights to Rome", "flights to Rome")
+        self.different("Help files in Linux", "files in Linux")
+
+    def test_thanks_that_are_asked_about_stay(self) -> None:
+        """Please and thank you are words too."""
+        self.different("How do you say please?", "How do you say?")
+        self.different("Who wrote Cheers?", "Who wrote Thanks?")
+        self.same("Can I pay by card please", "Can I pay by card pls", "Can I pay by card?")
+        self.different("How do you say hello and thank you?", "How do you say hello and?")
+        for word in ("and", "or", "write", "the", "to"):
+            self.different(f"Is it thanks {word} please?", f"Is it thanks {word}?")
+        self.different("Where is the word for thanks?", "Where is the word for?")
+
+    def test_a_request_for_something_else_stays(self) -> None:
+        """A story is no question."""
+        self.different("Tell me the capital of Peru", "the capital of Peru")
+        self.different("Can you tell me a story", "story")
+        self.different("Show me why-not.txt", "why-not.txt")

@@ -1,0 +1,170 @@
+"""Characters, words and capitals: what of a text says nothing, and that nothing else is lost."""
+
+import unittest
+
+from gateway.semantic.patterns import Phrases, expand
+from gateway.semantic.plain import plain, quotations
+from gateway.semantic.verifier import Veto
+from tests.support.questions import QuestionCase
+
+
+class PlainTest(QuestionCase):
+    """One form of each character."""
+
+    def test_typographic_marks_are_those_of_ascii(self) -> None:
+        """Quotes, apostrophes, dashes, full width."""
+        self.same('Is "hot" a word?', "Is “hot” a word?", "Is «hot» a word?", "Is ＂hot＂ a word?")
+        self.same("Why can't cats swim?", "Why can’t cats swim?", "Why canʼt cats swim?")
+        self.same("Is 5-3 odd?", "Is 5–3 odd?", "Is 5−3 odd?", "Ｉｓ 5—3 odd?")
+
+    def test_a_raised_number_is_no_digit(self) -> None:
+        """Nor a fraction, nor a number in a circle."""
+        for one, other in (
+            ("What is 10²?", "What is 102?"),
+            ("What is x² at 3?", "What is x³ at 3?"),
+            ("What is 1½?", "What is 11/2?"),
+            ("What is step 1①?", "What is step 11?"),
+        ):
+            self.different(one, other)
+
+    def test_ascii_is_left_alone(self) -> None:
+        """It is returned as it came."""
+        text = "Is 5 > 3?\x00"
+        self.assertIs(plain(text), text)
+
+    def test_what_is_quoted_is_kept_as_written(self) -> None:
+        """Sorted, one space for white space, apostrophes are no quotes."""
+        self.assertEqual(quotations("a \"B  c\" and 'd'"), ("B c", "d"))
+        self.assertEqual(quotations("Bob's dog isn't Al's"), ())
+        self.assertEqual(quotations("none"), ())
+
+
+class SignsTest(QuestionCase):
+    """Signs count, but for pauses behind words and quotes in pairs."""
+
+    def test_pauses_say_nothing(self) -> None:
+        """Behind a word and at the end."""
+        self.same("Is tea hot, or cold?", "Is tea hot or cold", "Is tea hot; or cold ?!", "Is tea hot: or cold...")
+
+    def test_a_pause_that_is_asked_about_counts(self) -> None:
+        """It stands where a word would."""
+        self.different("What does ? mean", "What does ! mean", Veto.CONTENT)
+        self.different("Where is the ; key", "Where is the key")
+
+    def test_a_factorial_counts(self) -> None:
+        """A number and an exclamation mark."""
+        self.different("What is 5!", "What is 5?", Veto.CONTENT)
+        self.same("Is it 5 km!", "Is it 5 km?")
+
+    def test_every_other_sign_counts(self) -> None:
+        """Operators, brackets, currencies, hashes, scripts that it cannot read."""
+        for one, other in (
+            ("What is 2+2?", "What is 2-2?"),
+            ("What is 2-2?", "What is 22?"),
+            ("What is -5?", "What is 5?"),
+            ("Is x > 5 in it?", "Is x < 5 in it?"),
+            ("What is (2+3)*4?", "What is 2+(3*4)?"),
+            ("Is 50% enough?", "Is 50 enough?"),
+            ("How do I learn C?", "How do I learn C#?"),
+            ("How do I learn C?", "How do I learn C++?"),
+            ("What is H2O?", "What is H20?"),
+            ("Who is at bob@a.example?", "Who is at bob@b.example?"),
+            ("What is A/B?", "What is AB?"),
+            ("What is 東京?", "What is 京都?"),
+            ("What is 😀?", "What is 😡?"),
+            ("What is a\u200bb?", "What is ab?"),
+            ('Is it 6" wide?', "Is it 6 wide?"),
+        ):
+            self.different(one, other)
+
+    def test_an_ampersand_is_and(self) -> None:
+        """Alone; inside a word it is part of it."""
+        self.same("Is R&B rock & roll?", "Is R&B rock and roll?")
+        self.different("Is R&B music?", "Is RB music?")
+
+    def test_a_hyphen_joins_words(self) -> None:
+        """To re-sign is not to resign."""
+        self.different("How do I re-sign it?", "How do I resign it?")
+        self.different("What is a man-eating shark?", "What is a man eating shark?")
+
+    def test_thousands_need_no_comma(self) -> None:
+        """In groups of three only."""
+        self.same("Is 40,000 enough?", "Is 40000 enough?")
+        self.different("Is 1,5 enough?", "Is 15 enough?")
+        self.different("Is 1,2,3 enough?", "Is 123 enough?")
+
+
+class CapitalsTest(QuestionCase):
+    """A capital is compared where both texts show that they use capitals."""
+
+    def test_a_name_is_not_a_word(self) -> None:
+        """Within a sentence."""
+        self.different("Where is Turkey?", "Where is turkey?", Veto.CAPITALS)
+        self.different("Is he from Reading?", "Is he from reading?", Veto.CAPITALS)
+
+    def test_texts_without_capitals_do_not_tell(self) -> None:
+        """Nor do those in capitals, in title case, or with no capital but I."""
+        self.same(
+            "Can I eat in Reading if I like?",
+            "can i eat in reading if i like?",
+            "can I eat in reading if I like?",
+            "CAN I EAT IN READING IF I LIKE?",
+            "Can I Eat In Reading If I Like?",
+        )
+
+    def test_i_is_no_name_however_contracted(self) -> None:
+        """A text with no other capital does not use any."""
+        for i in ("I", "I'm", "I've", "I'd", "I'll"):
+            self.same(f"Is it true that {i} seen Reading?", f"is it true that {i} seen reading?")
+
+    def test_the_first_word_does_not_tell(self) -> None:
+        """Of a text, of a sentence, behind a colon, behind a quote."""
+        self.same("Hi Bob. reading is fun?", "Hi Bob. Reading is fun?")
+        self.same("Hi Bob: reading is fun?", "Hi Bob: Reading is fun?")
+        self.same('"reading" is by Bob?', '"reading" is by Bob')
+
+    def test_a_word_in_both_forms_does_not_tell(self) -> None:
+        """The text has both."""
+        self.same("Is Reading or reading by Bob fun?", "Is reading or reading by Bob fun?")
+
+    def test_small_words_and_contractions_do_not_tell(self) -> None:
+        """And units do not."""
+        self.same("Does Bob know if I'm late?", "Does Bob know if i'm late?")
+        self.same("Is 5 KG of Edam enough?", "Is 5 kg of Edam enough?")
+
+    def test_a_small_word_in_capitals_is_a_name(self) -> None:
+        """US, IT, WHO, and vitamin A."""
+        for one, other in (
+            ("What is the US rate?", "What is the us rate?"),
+            ("Is he in IT?", "Is he in it?"),
+            ("Is Bob in OR?", "Is Bob in or?"),
+            ("Which foods have vitamin A in them?", "Which foods have vitamin in them?"),
+        ):
+            self.different(one, other)
+        self.same("Can I Have A Dog In Rome?", "Can I have a dog in Rome?")
+
+
+class PatternsTest(unittest.TestCase):
+    """Phrases as data."""
+
+    def test_a_pattern_is_every_phrase_of_it(self) -> None:
+        """Alternatives and what may be missing."""
+        self.assertEqual(
+            set(expand("a|b [c|d] e")),
+            {("a", "e"), ("b", "e"), ("a", "c", "e"), ("b", "c", "e"), ("a", "d", "e"), ("b", "d", "e")},
+        )
+
+    def test_a_bracket_around_two_words_is_refused(self) -> None:
+        """It would never be found."""
+        for pattern in ("a [b c]", "a [b", "a b]"):
+            with self.assertRaises(ValueError):
+                expand(pattern)
+
+    def test_the_longest_phrase_is_found(self) -> None:
+        """From the given place, also at the end."""
+        phrases = Phrases([("a", 1), ("a b c", 3), ("a", 0)])
+        self.assertEqual(phrases.at(["a", "b", "c"], 0), (3, 3))
+        self.assertEqual(phrases.at(["a", "b", "x"], 0), (1, 1))
+        self.assertEqual(phrases.at(["a", "b"], 0), (1, 1))
+        self.assertIsNone(phrases.at(["a", "b"], 1))
+        self.assertIsNone(phrases.at(["a"], 1))
