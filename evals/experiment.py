@@ -44,8 +44,8 @@ class LongRun(Protocol):
     """The part of a run by itself that judges and shows what it left; all of it is pure."""
 
     TITLE: str
-    PICTURE: str | None
-    """Where the README finds its picture."""
+    PICTURES: Mapping[str, str]
+    """Where the README finds its pictures, and what each shows."""
 
     def gates(self, figures: Artifact) -> list[Gate]:
         """Its bounds, with what was measured."""
