@@ -99,7 +99,8 @@ class StreamTest(unittest.TestCase):
 
     def test_a_question_without_a_key_is_refused(self) -> None:
         """Nobody could say whether its answer was right; nor is there a question without words."""
-        for line in ({"q": "who?"}, *({"q": "who?", "key": key} for key in (None, "", [], {})), {"key": "x"}):
+        keys: tuple[object, ...] = (None, "", [], {})
+        for line in ({"q": "who?"}, *({"q": "who?", "key": key} for key in keys), {"key": "x"}):
             with self.subTest(str(line)), self.assertRaisesRegex(BadLine, "^some.jsonl:1: `"):
                 read_stream("some.jsonl", lines(line))
         with self.assertRaisesRegex(BadLine, "no question"):
