@@ -44,6 +44,7 @@ class LongRun(Protocol):
     """The part of a run by itself that judges and shows what it left; all of it is pure."""
 
     TITLE: str
+    COMMAND: str
     PICTURES: Mapping[str, str]
     """Where the README finds its pictures, and what each shows."""
 

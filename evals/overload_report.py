@@ -14,6 +14,7 @@ from evals.gates import PREREGISTRATION, Gate, gates_of
 from evals.soak_report import latency
 
 TITLE, TABLE = "An overload", "overload gate"
+COMMAND = "python -m evals.overload"
 PICTURES: Mapping[str, str] = {}
 IN_FLIGHT, LATENCY_S = 32, 0.1
 CAPACITY_PER_S = IN_FLIGHT / LATENCY_S

@@ -176,7 +176,7 @@ def _long_brief(name: str, figures: Artifact) -> Iterator[str]:
     details = DETAILS.relative_to(ROOT).as_posix()
     yield from (
         "",
-        f"Of {len(judgements)} gates: {_counts(judgements)}{f' ({told})' if told else ''}. `python -m evals.{name}`; "
+        f"Of {len(judgements)} gates: {_counts(judgements)}{f' ({told})' if told else ''}. `{run.COMMAND}`; "
         f"each number with its bound is in [RESULTS.md]({details}). {_provenance(figures)}",
     )
 

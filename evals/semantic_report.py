@@ -9,6 +9,7 @@ from evals.stats import most_failures
 
 NAME = "semantic_cache"
 TITLE, TABLE = "The semantic cache, over thresholds and verifiers", "semantic_cache gate"
+COMMAND = "python -m evals.semantic_cache --sweep"
 PICTURES: Mapping[str, str] = {
     "evals/results/semantic_cache_safety.png": "share of paraphrases served against the wrong share of hits",
     "evals/results/semantic_cache_kinds.png": "near-misses served, by kind",
