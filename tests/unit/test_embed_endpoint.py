@@ -46,6 +46,8 @@ class ReadTest(unittest.TestCase):
         self.assert_refused(GOOD, count=1)
         self.assert_refused(GOOD, count=3)
         self.assert_refused({"data": []})
+        self.assert_refused({"data": [*GOOD["data"], GOOD["data"][0]]})
+        self.assert_refused({"data": [*GOOD["data"], "secret"]})
 
     def test_each_index_comes_once(self) -> None:
         """Not twice, not beyond, not missing, not a truth value."""

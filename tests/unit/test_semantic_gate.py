@@ -61,7 +61,8 @@ class MeasuredTest(unittest.TestCase):
         read = scored(read={("q-2", "q-1")})
         self.assertEqual((read["stream"]["read"], read["stream"]["unread"]), (["q-2 / q-1"], []))
         self.assertEqual(semantic_gate.measured(read)["semantic_gate.webquestions"], 0)
-        self.assertEqual(scored(read={("q-1", "q-2")})["stream"]["unread"], ["q-2 / q-1"])
+        for other in (("q-1", "q-2"), ("q-2", "q-3"), ("q-3", "q-1")):
+            self.assertEqual(scored(read={other})["stream"]["unread"], ["q-2 / q-1"])
         self.assertEqual((read["stream"]["hits"], read["stream"]["wrong"]), (2, 1))
 
     def test_texts_of_others_are_not_in_the_result(self) -> None:
