@@ -22,7 +22,7 @@ def vectors_server(peer: Peer) -> None:
     with contextlib.suppress(ConnectionError):
         while True:
             texts = json.loads(peer.request().body)["input"]
-            assert all(text.strip() for text in texts) and len(texts) <= MOST_TEXTS
+            assert all(text.strip() and text.encode() for text in texts) and len(texts) <= MOST_TEXTS
             data = [
                 {"object": "embedding", "index": index, "embedding": [3 * value for value in vector]}
                 for index, vector in enumerate(hashed.embed(texts))
