@@ -157,6 +157,7 @@ def _replay(figures: Mapping[str, Any]) -> Figure:
     )
     axes.set_xscale("symlog", linthresh=0.1)
     axes.set_yscale("symlog", linthresh=0.1)
+    axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
     axes.set_xlabel("% of the questions served")
     axes.set_ylabel("wrong by key per 1,000 questions")

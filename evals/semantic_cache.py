@@ -39,6 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print; returns the exit status."""
     parser = _parser()
     wanted = parser.parse_args(arguments)
+    if wanted.sweep and (wanted.pairs or wanted.stream):
+        parser.error("--sweep is of the committed pairs, and of no others")
     if wanted.sweep:
         from evals import semantic_sweep
 

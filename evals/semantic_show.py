@@ -74,7 +74,9 @@ def _head(found: Told) -> str:
 
 
 def _row(name: str, told: Told) -> str:
-    return f"| {name} | {_served(told)} | {precision(told)} | {share(told['recall'], told['recall_95'])} |"
+    """Precision is shown only where a hit could be either right or wrong."""
+    sure = precision(told) if told["paraphrases"] and told["near_misses"] else ""
+    return f"| {name} | {_served(told)} | {sure} | {share(told['recall'], told['recall_95'])} |"
 
 
 def _served(told: Told) -> str:

@@ -155,6 +155,7 @@ class CommandTest(unittest.TestCase):
             ("--pairs", str(self.folder / "missing.jsonl")),
             ("--pairs", str(self.folder)),
             (*pairs, "--threshold", "0.8"),
+            (*pairs, "--sweep"),
             (*pairs, "--embedder", "hash", "--threshold", "1.1"),
             (*pairs, "--embedder", "hash", "--threshold", "nan"),
             (*pairs, "--embedder", "word2vec"),

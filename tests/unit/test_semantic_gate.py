@@ -105,6 +105,12 @@ class CommittedTest(unittest.TestCase):
         for name, digest in semantic_corpus.digests().items():
             self.assertEqual(self.artifact["files"][name], digest)
 
+    def test_the_sweep_is_of_the_same_verifier_and_pairs(self) -> None:
+        """`python -m evals.semantic_cache --sweep` says the same of every set where no embedder is asked."""
+        swept = report.load_long()["semantic_cache"]
+        for part in ("files", "verifier", "sets", "stream", "every_text"):
+            self.assertEqual(swept[part], self.artifact[part])
+
     def test_each_reading_is_of_a_hit_and_has_a_reason(self) -> None:
         """None is kept for a hit that is none any more."""
         entries = json.loads(semantic_corpus.READINGS.read_text(encoding="utf-8"))
