@@ -4,7 +4,8 @@
     python -m evals --render
 
 A full run writes evals/results/NAME.json; --readme renders README.md and evals/results/RESULTS.md from what lies there,
-and --render does nothing else: for what is run by itself (`python -m evals.soak`, `.overload`, `.outage_live`).
+and --render does nothing else: for what is run by itself (`python -m evals.soak`, `.overload`, `.outage_live`,
+`.semantic_cache --sweep`).
 A failed gate is shown as failed. The exit status is 1 if a gate fails that passed in the committed results, unless a
 busy machine alone can change it.
 """

@@ -44,8 +44,9 @@ class LongRun(Protocol):
     """The part of a run by itself that judges and shows what it left."""
 
     TITLE: str
-    PICTURE: str | None
-    """Where the README finds its picture."""
+    COMMAND: str
+    PICTURES: Mapping[str, str]
+    """Where the README finds its pictures, and what each shows."""
 
     def gates(self, figures: Artifact) -> list[Gate]:
         """Its bounds, as PREREGISTRATION.md has them now, with what was measured."""

@@ -21,6 +21,8 @@ from evals import (
     router,
     runaway,
     scenarios,
+    semantic_gate,
+    semantic_report,
     soak_report,
     waterfall,
 )
@@ -32,7 +34,10 @@ RESULTS = Path(__file__).resolve().parent / "results"
 DETAILS = RESULTS / "RESULTS.md"
 LIVE = RESULTS / "outage_live.json"
 PICTURE = "evals/results/outage_live.png"
-EXPERIMENTS: tuple[Experiment, ...] = (overhead, concurrency, scenarios, router, waterfall, runaway, retries)
+EXPERIMENTS: tuple[Experiment, ...] = (
+    *(overhead, concurrency, scenarios, router, waterfall, runaway, retries),
+    semantic_gate,
+)
 TITLES = {
     "overhead": "What is added to a call",
     "concurrency": "Crowds",
@@ -41,8 +46,9 @@ TITLES = {
     "waterfall": "Savings",
     "runaway": "A loop that runs away",
     "retries": "Retries in an outage",
+    "semantic_gate": "The semantic cache",
 }
-LONG: Mapping[str, LongRun] = {"soak": soak_report, "overload": overload_report}
+LONG: Mapping[str, LongRun] = {"soak": soak_report, "overload": overload_report, "semantic_cache": semantic_report}
 """Runs by themselves: `python -m evals.NAME`."""
 
 Artifacts = Mapping[str, Artifact]
@@ -163,14 +169,14 @@ def _long_brief(name: str, figures: Artifact) -> Iterator[str]:
     run = LONG[name]
     judgements = run.gates(figures)
     yield from run.summary(figures)
-    if run.PICTURE is not None:
-        yield from ("", f"![memory, threads, files and waits over time]({run.PICTURE})")
+    for picture, shows in run.PICTURES.items():
+        yield from ("", f"![{shows}]({picture})")
     rest = [gate for gate in judgements if gate.status != "passed"]
     told = "; ".join(f"{gate.status}: {_label(gate)} ({gate.measured}; bound {gate.bound})" for gate in rest)
     details = DETAILS.relative_to(ROOT).as_posix()
     yield from (
         "",
-        f"Of {len(judgements)} gates: {_counts(judgements)}{f' ({told})' if told else ''}. `python -m evals.{name}`; "
+        f"Of {len(judgements)} gates: {_counts(judgements)}{f' ({told})' if told else ''}. `{run.COMMAND}`; "
         f"each number with its bound is in [RESULTS.md]({details}). {_provenance(figures)}",
     )
 

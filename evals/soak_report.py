@@ -12,7 +12,8 @@ from evals.soak_plan import BURST, LIMITED_PER_S, Kind, Trouble, Verdict
 from evals.stats import latency, percentile
 
 TITLE, TABLE = "A soak", "soak gate"
-PICTURE: str | None = "evals/results/soak.png"
+COMMAND = "python -m evals.soak"
+PICTURES: Mapping[str, str] = {"evals/results/soak.png": "memory, threads, files and waits over time"}
 FROM_REQUEST, TO_REQUEST, AROUND = 50_000, 200_000, 5_000
 MIB = 1 << 20
 MORE_THREADS = MORE_FDS = 16

@@ -36,9 +36,29 @@ def most_failures(failures: int, trials: int, confidence: float = 0.95) -> float
     return high
 
 
+def exact_interval(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
+    """The two-sided Clopper-Pearson interval of a rate; (0.0, 1.0) if nothing was tried."""
+    one_sided = (1 + confidence) / 2
+    return (
+        1 - most_failures(trials - successes, trials, one_sided),
+        most_failures(successes, trials, one_sided),
+    )
+
+
 def _at_most(failures: int, trials: int, rate: float) -> float:
-    """The chance of at most `failures` in `trials`."""
-    return sum(math.comb(trials, k) * rate**k * (1 - rate) ** (trials - k) for k in range(failures + 1))
+    """The chance of at most `failures` in `trials`, where `rate` is above failures / trials and below 1.
+
+    Each term is smaller than the one above it, so the sum begins at the largest and ends where nothing is added.
+    """
+    ways = math.lgamma(trials + 1) - math.lgamma(failures + 1) - math.lgamma(trials - failures + 1)
+    term = math.exp(ways + failures * math.log(rate) + (trials - failures) * math.log1p(-rate))
+    total = 0.0
+    for count in range(failures, -1, -1):
+        if total + term == total:
+            break
+        total += term
+        term *= count / (trials - count + 1) * (1 - rate) / rate
+    return total
 
 
 def paired_interval(

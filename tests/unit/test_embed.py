@@ -61,6 +61,13 @@ class HashEmbedderTest(unittest.TestCase):
         }
         self.assertEqual(outputs, {str(HashEmbedder(16).embed(["where is my parcel?"])[0])})
 
+    def test_the_vectors_of_a_version_never_change(self) -> None:
+        """What is kept under the version stays comparable: another vector needs another version."""
+        self.assertEqual((HashEmbedder.name, HashEmbedder.version), ("hash", "1"))
+        golden = [0.478091, -0.119523, -0.358569, -0.358569, 0.0, 0.119523, -0.597614, -0.358569]
+        (vector,) = HashEmbedder(8).embed(["Where is my parcel, No 7?"])
+        self.assertEqual([round(value, 6) for value in vector], golden)
+
     def test_near_texts_are_nearer_than_far_ones(self) -> None:
         """An inflected word, another word order, another subject."""
         question = "How do I reset my password?"

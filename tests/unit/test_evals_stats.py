@@ -2,7 +2,7 @@
 
 import unittest
 
-from evals.stats import most_failures, paired_interval, percentile, points_lost
+from evals.stats import exact_interval, most_failures, paired_interval, percentile, points_lost
 
 
 class PercentileTest(unittest.TestCase):
@@ -37,6 +37,36 @@ class MostFailuresTest(unittest.TestCase):
     def test_nothing_tried_proves_nothing(self) -> None:
         """Nor does failing always."""
         self.assertEqual((most_failures(0, 0), most_failures(4, 4)), (1.0, 1.0))
+
+    def test_many_of_many(self) -> None:
+        """Where the number of ways is beyond a float: the normal approximation is good to three digits."""
+        self.assertAlmostEqual(most_failures(5_000, 10_000), 0.5 + 1.6449 * 0.005, places=3)
+
+
+class IntervalTest(unittest.TestCase):
+    """Clopper and Pearson, two-sided."""
+
+    def test_it_is_what_the_tables_say(self) -> None:
+        """Of 95 %: 0, 1, 5 and 10 of 10."""
+        for successes, low, high in (
+            (0, 0.0, 0.30850),
+            (1, 0.00253, 0.44502),
+            (5, 0.18709, 0.81291),
+            (10, 0.69150, 1.0),
+        ):
+            with self.subTest(successes):
+                found = exact_interval(successes, 10)
+                self.assertAlmostEqual(found[0], low, places=5)
+                self.assertAlmostEqual(found[1], high, places=5)
+
+    def test_nothing_tried_says_nothing(self) -> None:
+        """Any rate is possible."""
+        self.assertEqual(exact_interval(0, 0), (0.0, 1.0))
+
+    def test_more_confidence_is_a_wider_interval(self) -> None:
+        """And it always holds the rate that was seen."""
+        (low, high), (lower, higher) = exact_interval(61, 120), exact_interval(61, 120, 0.99)
+        self.assertTrue(lower < low < 61 / 120 < high < higher)
 
 
 class LossTest(unittest.TestCase):

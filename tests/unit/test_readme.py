@@ -131,6 +131,7 @@ class EvalsTest(unittest.TestCase):
             "concurrency": lambda artifact: artifact["cases"][0].update(over_admitted=1),
             "runaway": lambda artifact: artifact.update(spent_nanousd=artifact["limit_nanousd"] + 1),
             "overhead": lambda artifact: artifact["runs"].__delitem__(slice(0, -1)),
+            "semantic_gate": lambda artifact: artifact["sets"]["generated"].update(wrong=7),
         }
         for name, spoil in spoils.items():
             with self.subTest(name):

@@ -240,7 +240,6 @@ SET_PHRASES: Final = (
     ("till", "until"),
     ("below", "under"),
     ("so as to", "to"),
-    ("two factor", "two-factor"),
     ("two factor|step authentication", "2fa"),
     ("rather than", "instead of"),
     ("united kingdom", "uk"),
