@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check format lint types contracts clients bench evals soak overload probes cov clean
+.PHONY: help serve test check format lint types contracts clients bench evals soak overload probes mutants cov clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  %-10s %s\n", $$1, $$2 }'
@@ -49,6 +49,9 @@ overload: $(VENV)/.develops ## A minute of five times what the gateway can do (A
 
 probes: $(VENV)/.develops ## Try to break a real gateway; fails if anything is found (ARGS="--only rate-limit")
 	$(BIN)/python -m probes $(ARGS)
+
+mutants: $(VENV)/.develops ## Break the semantic verifier in every place; each must be noticed (some minutes)
+	$(BIN)/python -m evals.mutants_verifier $(ARGS)
 
 cov: $(VENV)/.develops ## Branch coverage of the tests
 	$(BIN)/coverage run -m unittest && $(BIN)/coverage report --skip-covered

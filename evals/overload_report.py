@@ -12,9 +12,6 @@ from evals.overload_plan import CAPACITY_PER_S
 TITLE, TABLE = "An overload", "overload gate"
 COMMAND = "python -m evals.overload"
 PICTURES: Mapping[str, str] = {}
-IN_FLIGHT, LATENCY_S = 32, 0.1
-CAPACITY_PER_S = IN_FLIGHT / LATENCY_S
-CALM_SHARE, CALM_S = 0.5, 15
 
 Figures = Mapping[str, Any]
 """What lies in overload.json."""
