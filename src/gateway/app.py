@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gateway import heap
 from gateway.admission import Admission
@@ -38,7 +39,6 @@ from gateway.metrics import Metrics
 from gateway.oplog import OpLog
 from gateway.providers import LiveProvider, Provider
 from gateway.router import Catalog
-from gateway.semantic_cache import SemanticCache
 from gateway.sqlite_file import NoRoomToOpen, StoreRefused
 from gateway.sqlite_store import SqliteStore
 from gateway.store import Doing, Durability
@@ -48,9 +48,13 @@ from llmkit.room import STEP_BYTES, Room
 from llmkit.transport import Timeouts
 from tracekit.trace import Tracer
 
+if TYPE_CHECKING:
+    from gateway.semantic_cache import SemanticCache
+
 SWEEP_EVERY_S = 2.0
-_TRIM_EVERY = 15  # sweeps: half a minute's freed memory is a few megabytes
 """How soon a hold that is too old, a store that can be written again, or a ledger that was taken away, is noticed."""
+
+_TRIM_EVERY = 15  # sweeps: half a minute's freed memory is a few megabytes
 
 LARGE_WAL_BYTES = 64 << 20
 """A write-ahead log of this size is not copied back any more: somebody reads in the ledger without an end."""
@@ -69,7 +73,7 @@ class Books:
     ledger: Ledger
     keys: KeyRing
     cache: ExactCache
-    semantic: SemanticCache | None
+    semantic: "SemanticCache | None"
     commands: Commands
     orphans: int
 
@@ -187,8 +191,12 @@ def open_semantic_cache(
     clock: Clock,
     draw: Callable[[], float],
     on_error: Callable[[BaseException], None],
-) -> SemanticCache:
+) -> "SemanticCache":
     """The semantic cache of an owned directory, over its exact one."""
+    from gateway.semantic_cache import (
+        SemanticCache,
+    )  # its rules take as long to load as all else, and few gateways need them
+
     index = ExactCache(
         data_dir.words,
         ttl_s=config.semantic_ttl_s,

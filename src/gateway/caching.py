@@ -11,16 +11,15 @@ is refused, the other is not kept.
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gateway.cache_entry import Entry
 from gateway.cache_key import KeyOf, cache_keys, may_be_stored
 from gateway.chat import ChatRequest
 from gateway.context import RequestContext
 from gateway.errors import Overloaded
-from gateway.exact_cache import ExactCache, Hit
+from gateway.exact_cache import ExactCache, Hit, Match
 from gateway.router import RoutePlan
-from gateway.semantic_cache import Asked, Match, SemanticCache
 from gateway.validators import refusal
 from llmkit.openai import Completion, decode_object, usage_of
 from llmkit.openai_collect import Assembler
@@ -29,6 +28,12 @@ from llmkit.openai_stream import ChunkShaper
 from llmkit.room import Claim, Room
 from llmkit.sse import DONE, frame
 from llmkit.types import Usage
+
+if TYPE_CHECKING:
+    from gateway.semantic_cache import (
+        Asked,
+        SemanticCache,
+    )  # its rules take as long to load as all else, and few gateways need them
 
 LARGEST_STREAM_BYTES = 4 << 20
 """Of text beyond which a stream is not kept while it passes."""
@@ -48,7 +53,7 @@ class InOtherWords:
     on_shadow  see ShadowLog
     """
 
-    cache: SemanticCache
+    cache: "SemanticCache"
     applies: Callable[[str, str], bool]
     serves: bool
     on_shadow: ShadowLog
@@ -120,7 +125,7 @@ class _Lead:
     """A question that the semantic cache may learn, and the answer that it has found, if any."""
 
     semantic: InOtherWords
-    asked: Asked
+    asked: "Asked"
     match: Match | None
 
     @property

@@ -26,7 +26,6 @@ from gateway.config import ConfigError
 from gateway.data_dir import Control, DataDir, DataDirInUse, DataDirRefused, read_control
 from gateway.errors import StoreUnavailable
 from gateway.restore import RestoreRefused, refuse_no_file, restore
-from gateway.semantic_cache import explain
 from gateway.serve import Process, find_config, load_config
 from gateway.sqlite_file import StoreRefused
 from llmkit.money import format_usd
@@ -135,6 +134,8 @@ def _command(arguments: argparse.Namespace, env: Mapping[str, str]) -> int:
 
 
 def _explain(arguments: argparse.Namespace, env: Mapping[str, str]) -> int:
+    from gateway.semantic_cache import explain  # its rules take as long to load as all else, and few gateways need them
+
     told = explain(arguments.a, arguments.b)
     print(json.dumps(told) if arguments.json else _for_people(told))
     return 0

@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gateway import audit
 from gateway.backup import BackupRefused, Backups
@@ -24,10 +24,12 @@ from gateway.keys import InvalidTenant, Key, KeyChanged, KeyRing, UnknownKey
 from gateway.ledger import Ledger, NothingToConfirm
 from gateway.levels import Scope
 from gateway.migrations import MAX_NANOUSD
-from gateway.semantic_cache import SemanticCache
 from gateway.sqlite_store import SqliteStore
 from gateway.types import Window
 from llmkit.money import format_usd, parse_usd
+
+if TYPE_CHECKING:
+    from gateway.semantic_cache import SemanticCache
 
 Arguments = Mapping[str, Any]
 Command = Callable[[Arguments], Any]
@@ -54,7 +56,7 @@ class Commands:
         ledger: Ledger,
         keys: KeyRing,
         cache: ExactCache,
-        semantic: SemanticCache | None,
+        semantic: "SemanticCache | None",
         backups: Backups,
         clock: Clock,
     ) -> None:

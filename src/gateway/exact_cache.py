@@ -65,6 +65,14 @@ class Hit:
     age_s: int
 
 
+@dataclass(frozen=True, slots=True)
+class Match:
+    """An answer that may be served, and the digest under which it lies."""
+
+    digest: bytes
+    hit: Hit
+
+
 class ExactCache:
     """The cache over one file; safe from any thread."""
 

@@ -30,7 +30,7 @@ import msgspec
 from gateway.cache_entry import Entry
 from gateway.cache_key import KeyOf
 from gateway.clock import Clock
-from gateway.exact_cache import ExactCache, Hit
+from gateway.exact_cache import ExactCache, Match
 from gateway.semantic.eligible import Ineligible, refusal
 from gateway.semantic.turn import Unfit, asking, question_of
 from gateway.semantic.verifier import VERSION, Question, Veto, read, verify
@@ -86,14 +86,6 @@ class Asked:
     question: Question
     wordings: tuple[Wording, ...]
     digest_of: Callable[[str], bytes]
-
-
-@dataclass(frozen=True, slots=True)
-class Match:
-    """An answer to the same question in other words, and the digest under which it lies."""
-
-    digest: bytes
-    hit: Hit
 
 
 class SemanticCache:

@@ -2,6 +2,9 @@
 
 import contextlib
 import json
+import os
+import subprocess
+import sys
 import tempfile
 import unittest
 from collections.abc import Mapping, Sequence
@@ -35,6 +38,7 @@ ON = "[cache]\nsemantic = true\n"
 SHADOW = "[cache]\nsemantic = true\nsemantic_mode = 'shadow'\n"
 ANSWERS = [{"text": f"answer {number}"} for number in range(64)]
 USER = {"role": "user", "content": ASKED}
+ENV = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
 
 
 class SemanticCase(unittest.TestCase):
@@ -556,3 +560,12 @@ class TurnTest(unittest.TestCase):
         ):
             message = {"role": "user", "name": "bob", "content": content}
             self.assertEqual(asking(message, "new"), {"role": "user", "name": "bob", "content": other})
+
+
+class StartTest(unittest.TestCase):
+    """What a start does not pay for."""
+
+    def test_a_gateway_without_it_does_not_load_the_verifier(self) -> None:
+        """Its rules take as long to load as all else of the process."""
+        loaded = "import sys, gateway.api, gateway.cli; sys.exit('gateway.semantic.verifier' in sys.modules)"
+        self.assertEqual(subprocess.run([sys.executable, "-c", loaded], check=False, env=ENV).returncode, 0)
