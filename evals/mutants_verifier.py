@@ -27,7 +27,7 @@ from evals import ROOT
 SOURCES = ROOT / "src" / "gateway" / "semantic"
 RESULT = ROOT / "evals" / "results" / "verifier_mutants.json"
 PACKAGE = "gateway.semantic"
-SUITES = ("grammar", "frames", "manners", "clauses", "words", "inflection", "lexicon", "eligible", "verifier")
+SUITES = ("grammar", "frames", "manners", "clauses", "words", "inflection", "counts", "lexicon", "eligible", "verifier")
 NEAREST = {
     "rules": "verifier",
     "question": "verifier",
@@ -59,7 +59,11 @@ STEPS = (
     ("manners", "_may_follow_a_greeting", "True"),
     ("manners", "_end", "len(words)"),
     ("frames", "_is_addressed", "False"),
-    ("tokens", "_is_noun", "True"),
+    ("grammar", "is_noun", "True"),
+    ("counts", "_verb", "None"),
+    ("counts", "_is_number", "False"),
+    ("counts", "_shows", "False"),
+    ("rules", "count", "None"),
     ("tokens", "_first_auxiliary", "None"),
     ("clauses", "unfronted", "words"),
     ("clauses", "direct", "words"),

@@ -276,10 +276,10 @@ class TokensTest(QuestionCase):
 
     def test_forms_of_one_auxiliary_are_one(self) -> None:
         """Is, are and am; do and does; has and have."""
-        self.same("Where is the dog?", "Where are the dogs?", "Where am the dog?")
+        self.same("Where is a dog?", "Where are dogs?", "Where am a dog?")
         self.same("Where does the dog eat?", "Where do dogs eat?")
-        self.same("Where has the dog eaten?", "Where have the dogs eaten?")
-        self.same("Where was the dog?", "Where were the dogs?")
+        self.same("Where has a dog eaten?", "Where have dogs eaten?")
+        self.same("Where was a dog?", "Where were dogs?")
 
     def test_of_says_nothing_behind_a_unit(self) -> None:
         """50 GB of storage is 50GB storage."""

@@ -143,6 +143,24 @@ REFUSED = {
         "Was I charged twice?",
         "How much was I charged for January?",
         "Am I pregnant?",
+        "Does my warranty cover theft?",
+        "Does my extended warranty cover theft?",
+        "Does my phone warranty cover theft?",
+        "Does my Samsung order include a charger?",
+        "Does my Samsung account include storage?",
+        "Does my Samsung balance cover a phone?",
+        "Does my Samsung invoice include tax?",
+        "Does my Samsung appointment include a repair?",
+        "Does my Samsung booking include a repair?",
+        "Does my Samsung ticket include a repair?",
+        "Does my Samsung plan cover theft?",
+        "Does my Samsung insurance cover theft?",
+        "Does my Samsung warranty expire?",
+        "Does my Samsung warranty still cover theft?",
+        "Does my Samsung",
+        "Is my Samsung warranty cover ready?",
+        "Did my Samsung warranty cover theft?",
+        "Has my Samsung warranty covered theft?",
         "my name is Bob",
         "Do you remember me?",
     ),
@@ -163,6 +181,14 @@ REFUSED = {
     ),
 }
 
+
+MAKERS = (
+    "acer apple asus audi bmw bosch bose braun canon casio dell dyson electrolux epson fitbit ford fujifilm"
+    " garmin google gopro honda hp huawei hyundai ikea ipad iphone jbl kia kindle lenovo lg logitech macbook mazda"
+    " mercedes microsoft miele motorola nespresso nikon nintendo nissan nokia oneplus panasonic philips"
+    " playstation renault samsung siemens sonos sony subaru tesla toshiba toyota volkswagen volvo whirlpool xbox"
+    " xiaomi yamaha"
+)
 
 NO_NOUNS = "much many long often far old big tall deep time year kind type sort way tell know explain mean happens"
 
@@ -191,6 +217,18 @@ class EligibleTest(unittest.TestCase):
         for word in NO_NOUNS.split():
             self.assertEqual(refusal(f"how {word} is it of cats"), Ineligible.DEIXIS, word)
             self.assertEqual(refusal(f"how {word} are their cats"), Ineligible.DEIXIS, word)
+
+    def test_what_a_known_maker_promises_is_not_personal(self) -> None:
+        """One text for all who have such a thing, however it is written."""
+        for maker in MAKERS.split():
+            self.assertIsNone(refusal(f"does my {maker} warranty cover theft"), maker)
+        for text in (
+            "Does my Sony guarantee cover a broken screen?",
+            "Will our Bosch warranty include repairs?",
+            "Does my Sony warranty exclude theft?",
+            "Does my Sony TV warranty cover theft?",
+        ):
+            self.assertIsNone(refusal(text), text)
 
     def test_every_reason_is_tried(self) -> None:
         """A reason that is added needs a text here."""

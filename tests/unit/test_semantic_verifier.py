@@ -34,6 +34,7 @@ NEAR_MISSES = (
     (Veto.TOO_LITTLE, "refunds", "refund"),
     (Veto.TOO_LITTLE, "who?", "who"),
     (Veto.ORDER, "How do I fly from Rome to Bari?", "How do I fly from Bari to Rome?"),
+    (Veto.COUNT, "How do I open the file?", "How do I open the files?"),
     (Veto.ORDER, "What does Ann think of Bob?", "What does Bob think of Ann?"),
 )
 

@@ -4,6 +4,7 @@ Decides from the text of the last user message alone; what else the request hold
 out if its answer hangs on what is not in it (the talk before, the day, the person who asks), or if it is not a short
 question in English. Rules:
 - length first: nothing longer is ever looked at
+- what is mine is personal if in doubt; the warranty of a maker that is named and known is one text for all
 - the lists are open: a text that they do not catch is compared, and then compared in full
 """
 
@@ -94,11 +95,16 @@ def _meaning_refusal(words: Sequence[str], *, embedded: bool) -> Ineligible | No
         return Ineligible.TIME_BOUND
     if _points_outside(words):
         return Ineligible.DEIXIS
-    if _says(_personal, words) or _personal_openings.at(words, 0) is not None:
+    if _says(_personal, words) or (_personal_openings.at(words, 0) is not None and not _is_of_a_kind(words)):
         return Ineligible.PERSONAL
     opening, _ = framed(words, embedded=embedded)
     content = sum(word not in CLOSED for word in words)
     return Ineligible.TOO_LITTLE if content < (2 if opening.frame is Frame.STATEMENT else 1) else None
+
+
+def _is_of_a_kind(words: Sequence[str]) -> bool:
+    """`does my Samsung warranty cover`: terms that a known maker has written once for all."""
+    return words[0] in _ASKS_TERMS and not _MAKERS.isdisjoint(words[2:3]) and _terms.at(words, 3) is not None
 
 
 def _says(phrases: Phrases[bool], words: Sequence[str]) -> bool:
@@ -201,6 +207,21 @@ _times: Final = Phrases(
 )
 
 _personal_openings: Final = Phrases([("is|are|was|were|has|have|did|will|does|do my|our", None)])
+_ASKS_TERMS: Final = word_set("does will")
+_MAKERS: Final = word_set(
+    "acer apple asus audi bmw bosch bose braun canon casio dell dyson electrolux epson fitbit ford fujifilm"
+    " garmin google gopro honda hp huawei hyundai ikea ipad iphone jbl kia kindle lenovo lg logitech macbook mazda"
+    " mercedes microsoft miele motorola nespresso nikon nintendo nissan nokia oneplus panasonic philips"
+    " playstation renault samsung siemens sonos sony subaru tesla toshiba toyota volkswagen volvo whirlpool xbox"
+    " xiaomi yamaha"
+)
+"""And names of what they make; none is a word that says whose a thing is, as my brother would."""
+
+_terms: Final = Phrases(
+    [("[camera|car|fridge|laptop|oven|phone|printer|tablet|tv|watch] warranty|guarantee cover|include|exclude", None)]
+)
+"""What a maker promises of a thing of a kind. Orders, accounts, plans, policies and all else are one person's."""
+
 _personal: Final = Phrases(
     [
         ("where|what|when|who|how is|are|was|were my|our", True),

@@ -73,3 +73,8 @@ CLOSED: Final = (
     | word_set("you your he his she her they their it its and or but if that this these those all so be been")
 )
 """Words that name nothing: an article before one of them is no article, and a capital on one of them is no name."""
+
+
+def is_noun(word: str) -> bool:
+    """Whether a word may name something: content that is no sign; "" is none."""
+    return word != "" and word not in CLOSED and word[0].isalnum()

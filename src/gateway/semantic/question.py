@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Final
+from typing import Final, NamedTuple
 
 from gateway.semantic.clauses import direct, settled, unfronted
+from gateway.semantic.counts import Count
 from gateway.semantic.expansion import expanded
 from gateway.semantic.frames import Frame, framed
 from gateway.semantic.manners import bare
@@ -13,11 +14,18 @@ from gateway.semantic.slots import slotted
 from gateway.semantic.tokens import OF, POSSESSIVE, said
 from gateway.semantic.words import Capitals, scan
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Goes up with every change of what is read or compared; part of every key, so that old entries are found no more."""
 
 BINDERS: Final = frozenset({OF, POSSESSIVE})
 """Keys that are not part of a question's key: `Chile's capital` is the capital of Chile."""
+
+
+class Counts(NamedTuple):
+    """Keys of nouns that are one thing, and of those that are many."""
+
+    one: frozenset[str]
+    many: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +39,7 @@ class Question:
     quoted    texts between quotes, sorted
     keys      everything else it says, in order
     capitals  which words are names, as far as the text shows it
+    counts    which nouns are one thing and which are many, as far as that is told
     key       32 bytes; two questions of one meaning have one key, and not the other way about
     """
 
@@ -41,6 +50,7 @@ class Question:
     quoted: tuple[str, ...]
     keys: tuple[str, ...]
     capitals: Capitals
+    counts: Counts
     key: bytes
 
 
@@ -55,7 +65,18 @@ def read(text: str) -> Question:
     keys = tuple(token.key for token in told.tokens)
     quoted = quotations(flat)
     mode, sense = told.mode or opening.mode, told.kind or opening.sense
+    one, many = (
+        frozenset(token.key for token in told.tokens if token.count is count) for count in (Count.ONE, Count.MANY)
+    )
     document = (VERSION, opening.frame.value, mode, quoted, sorted(key for key in keys if key not in BINDERS))
     return Question(
-        text, opening.frame, sense, mode, quoted, keys, words.capitals, sha256(repr(document).encode()).digest()
+        text,
+        opening.frame,
+        sense,
+        mode,
+        quoted,
+        keys,
+        words.capitals,
+        Counts(one, many),
+        sha256(repr(document).encode()).digest(),
     )

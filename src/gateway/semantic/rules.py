@@ -31,6 +31,7 @@ class Veto(StrEnum):
     CONTENT = "content"
     TOO_LITTLE = "too_little"
     ORDER = "order"
+    COUNT = "count"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +59,7 @@ def quoted(asked: Question, stored: Question) -> str | None:
 def capitals(asked: Question, stored: Question) -> str | None:
     """A word that is a name here is a plain word there: Turkey and turkey."""
     one, other = asked.capitals, stored.capitals
-    differs = ((one.upper & other.lower) - one.lower - other.upper) | (
-        (other.upper & one.lower) - other.lower - one.upper
-    )
-    return " ".join(sorted(differs)) if differs else None
+    return _opposed((one.upper, one.lower), (other.upper, other.lower))
 
 
 def sense(asked: Question, stored: Question) -> str | None:
@@ -118,6 +116,11 @@ def order(asked: Question, stored: Question) -> str | None:
     return f"{' '.join(one[place : place + 3])} / {' '.join(other[place : place + 3])}"
 
 
+def count(asked: Question, stored: Question) -> str | None:
+    """The file is not the files; a file and files may be one question."""
+    return _opposed(asked.counts, stored.counts)
+
+
 RULES: Final[tuple[tuple[Veto, Rule], ...]] = (
     (Veto.FRAME, frame),
     (Veto.QUOTED, quoted),
@@ -130,6 +133,7 @@ RULES: Final[tuple[tuple[Veto, Rule], ...]] = (
     (Veto.CONTENT, content),
     (Veto.TOO_LITTLE, too_little),
     (Veto.ORDER, order),
+    (Veto.COUNT, count),
 )
 
 
@@ -140,6 +144,13 @@ def difference(asked: Question, stored: Question) -> Refutation | None:
         if detail is not None:
             return Refutation(veto, detail)
     return None
+
+
+def _opposed(one: Sequence[frozenset[str]], other: Sequence[frozenset[str]]) -> str | None:
+    """What is only the first here and only the second there."""
+    (left, right), (other_left, other_right) = one, other
+    differs = ((left & other_right) - right - other_left) | ((other_left & right) - other_right - left)
+    return " ".join(sorted(differs)) if differs else None
 
 
 def _unmatched(asked: Question, stored: Question, is_of_kind: Callable[[str], bool]) -> str | None:

@@ -15,8 +15,9 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from gateway.semantic import lexicon
+from gateway.semantic.counts import Count, counted
 from gateway.semantic.frames import HOLDS_AUXILIARY, Frame
-from gateway.semantic.grammar import ARTICLES, AUXILIARIES, CLOSED, MENTIONS, PREPOSITIONS, PRONOUNS, SILENT
+from gateway.semantic.grammar import ARTICLES, AUXILIARIES, CLOSED, MENTIONS, PREPOSITIONS, PRONOUNS, SILENT, is_noun
 from gateway.semantic.inflection import form_of
 from gateway.semantic.words import PAUSES
 
@@ -27,10 +28,11 @@ NUMBER: Final = "#"
 
 
 class Token(NamedTuple):
-    """One thing said. `has_article` if an article stood before it."""
+    """One thing said. `has_article` if an article stood before it; `count` if it is one or many."""
 
     key: str
     has_article: bool = False
+    count: Count = Count.UNTOLD
 
 
 class Said(NamedTuple):
@@ -46,14 +48,14 @@ def said(words: Sequence[str], frame: Frame) -> Said:
     words = [word for word in words if word not in PAUSES]
     place = _first_auxiliary(words) if frame in HOLDS_AUXILIARY else None
     if place is None:
-        return Said(_tokens(words), "", "")
+        return Said(_tokens(words, counted(words, frame if frame in HOLDS_AUXILIARY else None)), "", "")
     auxiliary = AUXILIARIES[words[place]]
     rest = words[:place] + words[place + 1 :]
     if frame is Frame.WHAT and place == 0 and len(rest) == 2 and rest[1] == "mean":
         return Said([Token(rest[0] if rest[0] in CLOSED else _key(rest[0])), Token("mean")], *auxiliary)
     if auxiliary.kind == "do" and rest and rest[-1] == "have":
         rest.pop()
-    return Said(_tokens(rest), *auxiliary)
+    return Said(_tokens(rest, counted(rest, None)), *auxiliary)
 
 
 def key_of(word: str) -> str:
@@ -69,12 +71,12 @@ def _first_auxiliary(words: Sequence[str]) -> int | None:
     return next((place for place, word in enumerate(words) if word in AUXILIARIES), None)
 
 
-def _tokens(words: Sequence[str]) -> list[Token]:
+def _tokens(words: Sequence[str], counts: Sequence[Count]) -> list[Token]:
     tokens: list[Token] = []
     keeps_all = not MENTIONS.isdisjoint(words)
     has_article, behind_number, behind_unit, before = False, False, False, ""
-    for word, following in pairwise([*words, ""]):
-        if word in ARTICLES and _is_noun(following) and not keeps_all:
+    for (word, following), count in zip(pairwise([*words, ""]), counts, strict=True):
+        if word in ARTICLES and is_noun(following) and not keeps_all:
             has_article = True
             continue
         if word == OF and behind_unit:
@@ -83,13 +85,9 @@ def _tokens(words: Sequence[str]) -> list[Token]:
             continue
         unit = _UNITS.get(word) if behind_number else None
         key = _key(word) if unit is None else unit
-        tokens.append(Token(key, has_article))
+        tokens.append(Token(key, has_article, count))
         has_article, behind_number, behind_unit, before = False, key[0] == NUMBER, unit is not None, word
     return tokens
-
-
-def _is_noun(word: str) -> bool:
-    return word != "" and word not in CLOSED and word[0].isalnum()
 
 
 def _key(word: str) -> str:

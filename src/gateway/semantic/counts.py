@@ -1,0 +1,84 @@
+"""One or many: which nouns of a question say whether they name one thing or several.
+
+Plural and singular have one key, since what is asked of a file is asked of files. Not so where a number is part of what
+is asked. Rules:
+- behind a definite word it is: the file is not the files, nor my child my children
+- so it is of a last noun with no word before it to say which: who directed Alien is not who directed Aliens
+- behind `a`, `any` or a number it is not; what is counted is compared elsewhere
+- the ending of a verb is none of a noun: behind a plural, and where the subject comes first, behind a singular
+"""
+
+from collections.abc import Sequence
+from enum import Enum, auto
+from itertools import pairwise
+from typing import Final
+
+from gateway.semantic import lexicon
+from gateway.semantic.frames import Frame
+from gateway.semantic.grammar import is_noun
+from gateway.semantic.inflection import form_of
+from gateway.semantic.patterns import word_set
+
+
+class Count(Enum):
+    """Whether a word names one thing or many; UNTOLD agrees with both."""
+
+    UNTOLD = auto()
+    ONE = auto()
+    MANY = auto()
+
+
+def counted(words: Sequence[str], frame: Frame | None) -> list[Count]:
+    """The count of each word behind an opening; `frame` is None where no verb in the third person may follow."""
+    counts: list[Count] = []
+    opener, phrase = "", list[str]()
+    for word in [*words, ""]:
+        if is_noun(word) and word not in _INDEFINITE:
+            phrase.append(word)
+            continue
+        counts += _in_phrase(opener, phrase, frame if len(counts) < 2 else None)
+        counts.append(Count.UNTOLD)
+        opener, phrase = word, []
+    return counts[:-1]
+
+
+def _in_phrase(opener: str, phrase: Sequence[str], frame: Frame | None) -> list[Count]:
+    """Of the words between two small ones; `frame` is None unless the phrase begins what is said."""
+    endings = [_ending(word) for word in phrase]
+    if frame and (verb := 0 if frame is Frame.WHO and phrase and not opener else _verb(endings)) is not None:
+        endings[verb] = Count.UNTOLD
+    if opener in _DEFINITE:
+        least = 0
+    elif opener in _INDEFINITE or any(map(_is_number, phrase)) or not (opener or phrase[1:]):
+        least = len(phrase)
+    else:
+        least = len(phrase) - 1
+    return [
+        Count.UNTOLD if place < least or (place and _shows(phrase[place - 1], endings[place - 1])) else ending
+        for place, ending in enumerate(endings)
+    ]
+
+
+def _shows(word: str, ending: Count) -> bool:
+    """Whether a word says that the next one is its verb, or is counted by it."""
+    return ending is Count.MANY or _is_number(word)
+
+
+def _verb(endings: Sequence[Count]) -> int | None:
+    """Where the third person stands behind a single subject."""
+    return next((place for place, pair in enumerate(pairwise(endings), 1) if pair == (Count.ONE, Count.MANY)), None)
+
+
+def _ending(word: str) -> Count:
+    base, mark = form_of(word)
+    if mark or not word.isalpha():
+        return Count.UNTOLD
+    return Count.ONE if base == word else Count.MANY
+
+
+def _is_number(word: str) -> bool:
+    return word[0].isdigit() or word in lexicon.NUMBERS
+
+
+_DEFINITE: Final = word_set("the my our your his her its their 's")
+_INDEFINITE: Final = word_set("a an any some no each every")
