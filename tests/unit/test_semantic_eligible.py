@@ -183,11 +183,13 @@ REFUSED = {
 
 
 MAKERS = (
-    "acer apple asus audi bmw bosch bose braun canon casio dell dyson electrolux epson fitbit ford fujifilm"
-    " garmin google gopro honda hp huawei hyundai ikea ipad iphone jbl kia kindle lenovo lg logitech macbook mazda"
-    " mercedes microsoft miele motorola nespresso nikon nintendo nissan nokia oneplus panasonic philips"
-    " playstation renault samsung siemens sonos sony subaru tesla toshiba toyota volkswagen volvo whirlpool xbox"
-    " xiaomi yamaha"
+    "acer aeg airpods apple asus audi beko blackberry bmw bosch bose braun breville canon casio daikin dell"
+    " delonghi dewalt dyson electrolux epson fairphone fitbit ford fujifilm garmin google gopro haier hisense"
+    " hitachi honda hp htc huawei hyundai ikea ipad iphone irobot jbl kenwood kia kindle kitchenaid lenovo lexus"
+    " lg logitech macbook makita mazda mercedes microsoft miele motorola msi nespresso nikon nintendo nissan nokia"
+    " oneplus oppo panasonic peloton peugeot philips playstation porsche razer renault roku rolex roomba samsung"
+    " sennheiser siemens skoda smeg sonos sony subaru tcl tefal tesla thinkpad tissot toshiba toyota vizio"
+    " volkswagen volvo whirlpool xbox xiaomi yamaha zanussi"
 )
 
 NO_NOUNS = "much many long often far old big tall deep time year kind type sort way tell know explain mean happens"

@@ -209,11 +209,13 @@ _times: Final = Phrases(
 _personal_openings: Final = Phrases([("is|are|was|were|has|have|did|will|does|do my|our", None)])
 _ASKS_TERMS: Final = word_set("does will")
 _MAKERS: Final = word_set(
-    "acer apple asus audi bmw bosch bose braun canon casio dell dyson electrolux epson fitbit ford fujifilm"
-    " garmin google gopro honda hp huawei hyundai ikea ipad iphone jbl kia kindle lenovo lg logitech macbook mazda"
-    " mercedes microsoft miele motorola nespresso nikon nintendo nissan nokia oneplus panasonic philips"
-    " playstation renault samsung siemens sonos sony subaru tesla toshiba toyota volkswagen volvo whirlpool xbox"
-    " xiaomi yamaha"
+    "acer aeg airpods apple asus audi beko blackberry bmw bosch bose braun breville canon casio daikin dell"
+    " delonghi dewalt dyson electrolux epson fairphone fitbit ford fujifilm garmin google gopro haier hisense"
+    " hitachi honda hp htc huawei hyundai ikea ipad iphone irobot jbl kenwood kia kindle kitchenaid lenovo lexus"
+    " lg logitech macbook makita mazda mercedes microsoft miele motorola msi nespresso nikon nintendo nissan nokia"
+    " oneplus oppo panasonic peloton peugeot philips playstation porsche razer renault roku rolex roomba samsung"
+    " sennheiser siemens skoda smeg sonos sony subaru tcl tefal tesla thinkpad tissot toshiba toyota vizio"
+    " volkswagen volvo whirlpool xbox xiaomi yamaha zanussi"
 )
 """And names of what they make; none is a word that says whose a thing is, as my brother would."""
 

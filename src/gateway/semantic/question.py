@@ -66,7 +66,7 @@ def read(text: str) -> Question:
     quoted = quotations(flat)
     mode, sense = told.mode or opening.mode, told.kind or opening.sense
     one, many = (
-        frozenset(token.key for token in told.tokens if token.count is count) for count in (Count.ONE, Count.MANY)
+        frozenset(token.key for token in told.tokens if token.counts is count) for count in (Count.ONE, Count.MANY)
     )
     document = (VERSION, opening.frame.value, mode, quoted, sorted(key for key in keys if key not in BINDERS))
     return Question(

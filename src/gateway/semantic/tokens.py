@@ -28,11 +28,11 @@ NUMBER: Final = "#"
 
 
 class Token(NamedTuple):
-    """One thing said. `has_article` if an article stood before it; `count` if it is one or many."""
+    """One thing said. `has_article` if an article stood before it; `counts` as one or many."""
 
     key: str
     has_article: bool = False
-    count: Count = Count.UNTOLD
+    counts: Count = Count.UNTOLD
 
 
 class Said(NamedTuple):
