@@ -71,7 +71,7 @@ def _verb(endings: Sequence[Count]) -> int | None:
 
 def _ending(word: str) -> Count:
     base, mark = form_of(word)
-    if mark or not word.isalpha():
+    if mark or not word.isalpha() or word in _NO_PLURALS:
         return Count.UNTOLD
     return Count.ONE if base == word else Count.MANY
 
@@ -82,3 +82,5 @@ def _is_number(word: str) -> bool:
 
 _DEFINITE: Final = word_set("the my our your his her its their 's")
 _INDEFINITE: Final = word_set("a an any some no each every")
+_NO_PLURALS: Final = word_set("mathematics maths")
+"""Words in -s that are one thing, and share a key with a word without it."""
