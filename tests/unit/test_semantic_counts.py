@@ -16,8 +16,8 @@ class DefiniteTest(QuestionCase):
         """Behind each definite word, with words between, and behind a plural verb."""
         for word in DEFINITE:
             self.different(f"how do I open {word} file in Rome", f"how do I open {word} files in Rome", Veto.COUNT)
+            self.different(f"why does {word} file vanish", f"why do {word} files vanish", Veto.COUNT)
         self.different("is the old file safe", "are the old files safe", Veto.COUNT)
-        self.different("why does the file vanish", "why do the files vanish", Veto.COUNT)
         self.different("is my kid ill", "are my children ill", Veto.COUNT)
 
     def test_the_file_is_not_files(self) -> None:
