@@ -188,6 +188,7 @@ class Process:
     def _serve(self, server: FrontServer, api: Api, books: Books, tracer: Tracer) -> int:
         while (number := self._signals.get()) == signal.SIGHUP:
             self._reload_into(api, books, tracer)
+        server.begin_drain()
         announce_s = self._config.server.announce_s
         self._log.event("draining", signal=number, serving_for_s=announce_s, detail="a second signal ends it at once")
         stop_now = threading.Event()
