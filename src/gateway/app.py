@@ -193,9 +193,8 @@ def open_semantic_cache(
     on_error: Callable[[BaseException], None],
 ) -> "SemanticCache":
     """The semantic cache of an owned directory, over its exact one."""
-    from gateway.semantic_cache import (
-        SemanticCache,
-    )  # its rules take as long to load as all else, and few gateways need them
+    # late: its rules take as long to load as all else, and few gateways need them
+    from gateway.semantic_cache import SemanticCache
 
     index = ExactCache(
         data_dir.words,

@@ -30,10 +30,7 @@ from llmkit.sse import DONE, frame
 from llmkit.types import Usage
 
 if TYPE_CHECKING:
-    from gateway.semantic_cache import (
-        Asked,
-        SemanticCache,
-    )  # its rules take as long to load as all else, and few gateways need them
+    from gateway.semantic_cache import Asked, SemanticCache
 
 LARGEST_STREAM_BYTES = 4 << 20
 """Of text beyond which a stream is not kept while it passes."""

@@ -134,7 +134,8 @@ def _command(arguments: argparse.Namespace, env: Mapping[str, str]) -> int:
 
 
 def _explain(arguments: argparse.Namespace, env: Mapping[str, str]) -> int:
-    from gateway.semantic_cache import explain  # its rules take as long to load as all else, and few gateways need them
+    # late: its rules take as long to load as all else, and few gateways need them
+    from gateway.semantic_cache import explain
 
     told = explain(arguments.a, arguments.b)
     print(json.dumps(told) if arguments.json else _for_people(told))

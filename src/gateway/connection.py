@@ -12,7 +12,6 @@ import contextlib
 import select
 import socket
 import struct
-import threading
 from collections.abc import Callable
 
 from gateway.answers import CONTINUE
@@ -68,8 +67,7 @@ class Connection:
     fd          the descriptor; it stays the key of the connection after close()
     watch       fires when the client leaves, or when the connection is cut
     gone        nobody is there to read: close without ado
-    lock, registered, deadline_s  for its seat in the lobby; whether the lobby's epoll knows it, and when its wait there
-                                  ends: all three are the lobby's
+    registered, deadline_s  whether the lobby's epoll knows it, and when its wait there ends: the lobby's
     """
 
     __slots__ = (
@@ -81,7 +79,6 @@ class Connection:
         "deadline_s",
         "fd",
         "gone",
-        "lock",
         "registered",
         "watch",
     )
@@ -95,7 +92,6 @@ class Connection:
         self.fd = sock.fileno()
         self.watch = ClientWatch(sock)
         self.gone = False
-        self.lock = threading.Lock()
         self.registered = False
         self.deadline_s = 0.0
 

@@ -170,7 +170,7 @@ class Lobby:
         Bytes that arrive meanwhile are left where they are.
         """
         with self._lock:
-            if self._where.get(connection.fd) != (connection, self._in_line) or not self._open:
+            if not self._sits(connection, self._in_line) or not self._open:
                 return
             self._arm(connection, self._in_line)
             rouse = connection.deadline_s < self._wakes_at_s
@@ -247,6 +247,9 @@ class Lobby:
         else:
             self._epoll.register(connection.fd, bench.events)
             connection.registered = True
+
+    def _sits(self, connection: Connection, bench: _Bench) -> bool:
+        return self._where.get(connection.fd) == (connection, bench)
 
     def _stand_up(self, connection: Connection) -> None:
         connection_there, bench = self._where.get(connection.fd, (None, None))
@@ -335,7 +338,7 @@ class Lobby:
     def _wait_longer(self, connection: Connection, bench: _Bench) -> None:
         """Start its patience anew: its turn has come, and whoever has it is about to take it."""
         with self._lock:
-            if self._where.get(connection.fd) == (connection, bench):
+            if self._sits(connection, bench):
                 self._stand_up(connection)
                 self._place(connection, bench)
 
