@@ -4,8 +4,8 @@
       ├──void──────> void                └───────admin, policy───────────────> void
       └──timeout, crash, TTL──> unresolved
 
-Each step is taken once: it is guarded by the state of the hold, and moves its money in the balances that it was made
-in, however late that is. What is billed above the hold is booked whole and marked as overage.
+Each step is taken once: it is guarded by the state of the hold. The schema's triggers move its money in the balances
+that it was made in, however late that is. What is billed above the hold is booked whole and marked as overage.
 
 All amounts are nano-dollars. Knows what a hold is for only as far as its row says it.
 """
@@ -17,7 +17,8 @@ from typing import Any
 
 from gateway import rows
 from gateway.clock import Clock
-from gateway.levels import Account, LedgerBroken, Levels, expect_all
+from gateway.levels import Account, Levels
+from gateway.migrations import MAX_NANOUSD
 from gateway.rows import Exit, Money, MoneyState, RequestRow
 from gateway.store import Store, Transaction
 
@@ -84,26 +85,20 @@ class AlreadyResolved(Exception):
 _OPEN_HOLD = """INSERT INTO holds (request_id, attempt, alias, deployment, price_version, boot_id, tenant, key_id,
         key_balance, tenant_balance, global_balance, amount_nanousd, state, opened_ms)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'open', ?)"""
+"""Changes no row if a level has no room. A refusal has so changed nothing."""
 _PURPOSE = "attempt = ?, alias = ?, deployment = ?, price_version = ?"
-_TOP_UP = f"""UPDATE holds SET amount_nanousd = amount_nanousd + ?, {_PURPOSE} WHERE id = ? AND state = 'open'
-    RETURNING key_balance, tenant_balance, global_balance"""  # noqa: S608 - constants only
+_TOP_UP = f"UPDATE holds SET amount_nanousd = amount_nanousd + ?, {_PURPOSE} WHERE id = ? AND state = 'open'"  # noqa: S608 - constants only
 _CARRY = f"UPDATE holds SET {_PURPOSE} WHERE id = ? AND state = 'open'"  # noqa: S608 - constants only
+_CLOSE_WITHIN = """UPDATE holds SET state = ?1, cost_nanousd = ?2, resolved_ms = ?3, resolved_by = ?4
+    WHERE id = ?5 AND state = 'open' AND amount_nanousd >= ?2"""
 _CLOSE = """UPDATE holds SET state = ?1, cost_nanousd = ?2, overage_nanousd = max(?2 - amount_nanousd, 0),
         resolved_ms = ?3, resolved_by = ?4
-    WHERE id = ?5 AND state = ?6
-    RETURNING amount_nanousd, overage_nanousd, key_balance, tenant_balance, global_balance"""
-_HELD = """SELECT amount_nanousd, key_balance, tenant_balance, global_balance FROM holds
+    WHERE id = ?5 AND (state = 'open' OR state = 'unresolved')
+    RETURNING overage_nanousd"""
+_PART = """UPDATE holds SET state = 'unresolved', amount_nanousd = min(amount_nanousd, ?), unresolved_ms = ?,
+        unresolved_why = ?
     WHERE id = ? AND state = 'open'"""
-_PART = """UPDATE holds SET state = 'unresolved', amount_nanousd = ?, unresolved_ms = ?, unresolved_why = ?
-    WHERE id = ? AND state = 'open'"""
-_MOVE_OUT = {
-    "open": """UPDATE balances SET held_nanousd = held_nanousd - ?1, spent_nanousd = spent_nanousd + ?2,
-        overage_nanousd = overage_nanousd + ?3 WHERE id IN (?4, ?5, ?6)""",
-    "unresolved": """UPDATE balances SET unresolved_nanousd = unresolved_nanousd - ?1,
-        spent_nanousd = spent_nanousd + ?2, overage_nanousd = overage_nanousd + ?3 WHERE id IN (?4, ?5, ?6)""",
-}
-_MOVE_TO_UNRESOLVED = """UPDATE balances SET held_nanousd = held_nanousd - ?1,
-    unresolved_nanousd = unresolved_nanousd + ?2 WHERE id IN (?3, ?4, ?5)"""
+_BALANCES = "SELECT key_balance, tenant_balance, global_balance FROM holds WHERE id = ? AND state = 'open'"
 
 _OPEN_HOLDS = "SELECT id FROM holds WHERE state = 'open' ORDER BY id"
 _ROWLESS = """SELECT request_id, attempt, boot_id, opened_ms, tenant, key_id, alias, deployment, price_version
@@ -143,7 +138,6 @@ class Holds(Levels):
     ) -> Reservation:
         now_ms = self._clock.wall_ms()
         balances = await self._current_balances(transaction, account, now_ms)
-        await self._book(transaction, balances, amount)
         hold = await transaction.execute(
             _OPEN_HOLD,
             (
@@ -157,6 +151,8 @@ class Holds(Levels):
                 now_ms,
             ),
         )
+        if not hold.rowcount:
+            await self._refuse(transaction, balances, amount)
         return Reservation(hold.last_id, amount, purpose.request_id, earlier)
 
     async def _raise(
@@ -164,9 +160,11 @@ class Holds(Levels):
     ) -> Reservation:
         """Hold `extra` more, in the windows that the hold was made in, for another call."""
         raised = await transaction.execute(_TOP_UP, (extra, *_words(purpose), reservation.id))
-        if not raised.records:
-            raise AlreadyResolved(reservation.id)
-        await self._book(transaction, raised.records[0], extra)
+        if not raised.rowcount:
+            found = await transaction.execute(_BALANCES, (reservation.id,))
+            if not found.records:
+                raise AlreadyResolved(reservation.id)
+            await self._refuse(transaction, found.records[0], extra)
         return replace(reservation, amount_nanousd=reservation.amount_nanousd + extra)
 
     async def _dedicate(self, transaction: Transaction, hold_id: int, purpose: Purpose) -> None:
@@ -191,31 +189,21 @@ class Holds(Levels):
     async def _close(
         self, transaction: Transaction, hold_id: int, state: MoneyState, cost: int, by: By, at_ms: int
     ) -> int:
-        """Take a hold from open or unresolved to `state`, move its money, and return its overage."""
-        for source, move in _MOVE_OUT.items():
-            closed = await transaction.execute(_CLOSE, (state, cost, at_ms, by, hold_id, source))
-            if closed.records:
-                amount, overage, *balances = closed.records[0]
-                moved = await transaction.execute(move, (amount, cost, overage, *balances))
-                expect_all(moved.rowcount, balances)
-                return int(overage)
-        raise AlreadyResolved(hold_id)
+        """Take a hold from open or unresolved to `state` and return its overage: nearly always there is none."""
+        words = (state, cost, at_ms, by, hold_id)
+        if (await transaction.execute(_CLOSE_WITHIN, words)).rowcount:
+            return 0
+        closed = await transaction.execute(_CLOSE, words)
+        if not closed.records:
+            raise AlreadyResolved(hold_id)
+        return int(closed.records[0][0])
 
     async def _part(
         self, transaction: Transaction, hold_id: int, why: str, at_ms: int, at_most_nanousd: int | None = None
     ) -> int:
         """Take a hold from open to unresolved, with no more than it can come to; 0 if it was not open."""
-        found = await transaction.execute(_HELD, (hold_id,))
-        if not found.records:
-            return 0
-        held, *balances = found.records[0]
-        left = held if at_most_nanousd is None else min(held, at_most_nanousd)
-        parted = await transaction.execute(_PART, (left, at_ms, why, hold_id))
-        if parted.rowcount != 1:
-            raise LedgerBroken(f"hold {hold_id} was open and is not")
-        moved = await transaction.execute(_MOVE_TO_UNRESOLVED, (held, left, *balances))
-        expect_all(moved.rowcount, balances)
-        return 1
+        at_most = MAX_NANOUSD if at_most_nanousd is None else at_most_nanousd
+        return (await transaction.execute(_PART, (at_most, at_ms, why, hold_id))).rowcount
 
     async def _apply_policy(self, transaction: Transaction, policy: Policy, before_ms: int, now_ms: int) -> int:
         """Decide about the holds that have been unresolved since `before_ms`; how many those were."""

@@ -1,8 +1,7 @@
 """The levels that a request is charged to: what each may reach, how it stands, and its balance in the present window.
 
-Three levels (key, tenant, global) each have a running balance per window: spent, held, unresolved. Money is held by one
-conditional update over the three balances whose row count must be three, so `spent + held + unresolved + amount <=
-limit` holds at every level or nothing is booked.
+Three levels (key, tenant, global) each have a running balance per window: spent, held, unresolved. The schema lets no
+hold in unless `spent + held + unresolved + amount <= limit` at each of them; here it is said which one had no room.
 
 All amounts are nano-dollars. Knows no holds and no requests: which money leaves a balance again is decided elsewhere.
 """
@@ -73,16 +72,9 @@ class NamedLevel:
 
 
 class LedgerBroken(RuntimeError):
-    """A balance does not match its holds: a programmer's error. The transaction was rolled back."""
+    """What the ledger says contradicts itself: a programmer's error. The transaction was rolled back."""
 
 
-_BOOK = """UPDATE balances SET held_nanousd = held_nanousd + ?1
-    WHERE id IN (?2, ?3, ?4) AND NOT EXISTS (
-        SELECT 1 FROM balances AS full JOIN levels ON levels.id = full.level_id WHERE full.id IN (?2, ?3, ?4)
-            AND full.spent_nanousd + full.held_nanousd + full.unresolved_nanousd + ?1
-                > coalesce(levels.limit_nanousd, 9223372036854775807))"""
-"""All three or none, so that a refusal has changed nothing: a question that names no row of the update is asked once,
-before the first of them is changed. Without a limit a sum is still an integer, or it is refused."""
 _WINDOWS = "SELECT id, window_kind, window_number, balance_id FROM levels WHERE id IN (?, ?, ?)"
 _LEVELS = """SELECT scope, name, limit_nanousd, window_kind, levels.window_number, coalesce(spent_nanousd, 0),
         coalesce(held_nanousd, 0), coalesce(unresolved_nanousd, 0), coalesce(overage_nanousd, 0)
@@ -208,12 +200,6 @@ class Levels:
                 (level, Reached(Window(kind), number, balance)) for level, kind, number, balance in records
             )
 
-    async def _book(self, transaction: Transaction, balances: Sequence[int], amount: int) -> None:
-        """Hold `amount` at every level, or refuse it."""
-        booked = await transaction.execute(_BOOK, (amount, *balances))
-        if booked.rowcount != len(balances):
-            await self._refuse(transaction, balances, amount)
-
     async def _refuse(self, transaction: Transaction, balances: Sequence[int], amount: int) -> NoReturn:
         """Say which level has no room, the narrowest first, and whether waiting for other requests could help."""
         levels = await transaction.execute(
@@ -232,7 +218,7 @@ class Levels:
                 reserved = reserved or BudgetReserved(
                     f"The {scope} budget has room, but requests in flight hold it; try again shortly."
                 )
-        raise reserved or LedgerBroken(f"booked fewer than all of the balances {balances} without a limit in the way")
+        raise reserved or LedgerBroken(f"no room in the balances {balances}, and no limit in the way")
 
 
 def _exceeded(scope: Scope, kind: Window, number: int, limit: int, gone: int, amount: int) -> BudgetExceeded:
@@ -258,8 +244,3 @@ def check_hold(nanousd: int) -> None:
     if type(nanousd) is int and nanousd > MAX_NANOUSD:
         raise BudgetExceeded("The request could cost more than any budget allows.")
     check_amount(nanousd)
-
-
-def expect_all(rowcount: int, balances: Sequence[int]) -> None:
-    if rowcount != len(balances):
-        raise LedgerBroken(f"moved money in {rowcount} of the balances {balances}")

@@ -1,9 +1,11 @@
 """The schema, one step per released version, each step one transaction together with its `user_version`.
 
 Amounts are nano-dollars in STRICT integer columns, bounded far below 2**63 so that a sum cannot turn into a float.
-`holds` is the book of what was reserved and what became of it; `balances` is its running sum per level and window, kept
-in the same transaction; `requests` has one row per request and is append-only, which triggers enforce. `epochs` has one
-row per restore: a ledger that was never restored is in epoch 1. A step that was released is never edited.
+`holds` is the book of what was reserved and what became of it; `balances` is its running sum per level and window.
+Triggers keep them together, so that no statement can change a hold and forget a balance, resolve a hold twice, or hold
+more than a limit has room for: such an insert or raise changes no row. `requests` has one row per request and is
+append-only, which triggers enforce too. `epochs` has one row per restore: a ledger that was never restored is in epoch
+1. A step that was released is never edited.
 """
 
 APPLICATION_ID = 0x67776C31
@@ -132,5 +134,119 @@ _V2 = (
     ) STRICT""",
 )
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_V1, _V2)
+_BALANCES_OF_A_HOLD = ("key_balance", "tenant_balance", "global_balance")
+
+
+def _at_each_balance(change: str) -> str:
+    """The statements that make `change` to the three balances of a hold: one look-up by its id each."""
+    return " ".join(f"UPDATE balances SET {change} WHERE id = NEW.{balance};" for balance in _BALANCES_OF_A_HOLD)  # noqa: S608 - constants only
+
+
+def _unless_there_is_room(amount: str) -> str:
+    """The statement that leaves the row as it was unless each level has room for `amount`."""
+    full = (f"{amount} > (SELECT nanousd FROM room WHERE id = NEW.{balance})" for balance in _BALANCES_OF_A_HOLD)  # noqa: S608 - constants only
+    return f"SELECT RAISE(IGNORE) WHERE {' OR '.join(full)};"
+
+
+_WHAT_A_HOLD_MOVES = """held_nanousd = held_nanousd
+        + iif(NEW.state = 'open', NEW.amount_nanousd, 0) - iif(OLD.state = 'open', OLD.amount_nanousd, 0),
+    unresolved_nanousd = unresolved_nanousd
+        + iif(NEW.state = 'unresolved', NEW.amount_nanousd, 0) - iif(OLD.state = 'unresolved', OLD.amount_nanousd, 0),
+    spent_nanousd = spent_nanousd + NEW.cost_nanousd - OLD.cost_nanousd,
+    overage_nanousd = overage_nanousd + NEW.overage_nanousd - OLD.overage_nanousd"""
+
+_V3 = (
+    f"""CREATE TABLE new_holds (
+        id INTEGER PRIMARY KEY,
+        request_id TEXT NOT NULL,
+        attempt INTEGER NOT NULL,
+        boot_id INTEGER NOT NULL REFERENCES boots(id),
+        tenant TEXT NOT NULL,
+        key_id TEXT NOT NULL,
+        alias TEXT NOT NULL,
+        deployment TEXT NOT NULL,
+        price_version TEXT NOT NULL,
+        key_balance INTEGER NOT NULL REFERENCES balances(id),
+        tenant_balance INTEGER NOT NULL REFERENCES balances(id),
+        global_balance INTEGER NOT NULL REFERENCES balances(id),
+        amount_nanousd INTEGER NOT NULL CHECK (amount_nanousd BETWEEN 0 AND {MAX_NANOUSD}),
+        state TEXT NOT NULL
+            CHECK (state = 'open' OR state = 'settled' OR state = 'void' OR state = 'unresolved'),
+        cost_nanousd INTEGER NOT NULL DEFAULT 0 CHECK (cost_nanousd BETWEEN 0 AND {MAX_NANOUSD}),
+        overage_nanousd INTEGER NOT NULL DEFAULT 0 CHECK (overage_nanousd >= 0),
+        opened_ms INTEGER NOT NULL,
+        unresolved_ms INTEGER,
+        unresolved_why TEXT,
+        resolved_ms INTEGER,
+        resolved_by TEXT CHECK (resolved_by = 'request' OR resolved_by = 'recovery' OR resolved_by = 'policy'
+            OR resolved_by = 'admin')
+    ) STRICT""",
+    "INSERT INTO new_holds SELECT * FROM holds",
+    "DROP TABLE holds",
+    "ALTER TABLE new_holds RENAME TO holds",
+    "CREATE INDEX holds_pending ON holds (state, opened_ms) WHERE state IN ('open', 'unresolved')",
+    "CREATE INDEX holds_of_request ON holds (request_id)",
+    """CREATE TABLE new_requests (
+        id INTEGER PRIMARY KEY,
+        request_id TEXT NOT NULL UNIQUE,
+        boot_id INTEGER NOT NULL REFERENCES boots(id),
+        started_ms INTEGER NOT NULL,
+        ended_ms INTEGER NOT NULL,
+        tenant TEXT NOT NULL,
+        key_id TEXT NOT NULL,
+        alias TEXT NOT NULL,
+        stream INTEGER NOT NULL CHECK (stream IN (0, 1)),
+        exit TEXT NOT NULL CHECK (exit = 'cache_hit' OR exit = 'routed' OR exit = 'retried' OR exit = 'failed_over'
+            OR exit = 'escalated' OR exit = 'rejected' OR exit = 'failed' OR exit = 'client_gone'),
+        status INTEGER NOT NULL,
+        code TEXT,
+        cache TEXT,
+        tier TEXT,
+        deployment TEXT,
+        provider TEXT,
+        attempts INTEGER NOT NULL,
+        state TEXT NOT NULL
+            CHECK (state = 'none' OR state = 'settled' OR state = 'void' OR state = 'unresolved'),
+        cost_nanousd INTEGER NOT NULL,
+        overage_nanousd INTEGER NOT NULL,
+        estimated INTEGER NOT NULL CHECK (estimated IN (0, 1)),
+        prompt_tokens INTEGER NOT NULL,
+        cached_tokens INTEGER NOT NULL,
+        cache_write_tokens INTEGER NOT NULL,
+        completion_tokens INTEGER NOT NULL,
+        reasoning_tokens INTEGER NOT NULL,
+        price_version TEXT,
+        ttft_ms INTEGER,
+        duration_ms INTEGER NOT NULL,
+        tags TEXT NOT NULL DEFAULT ''
+    ) STRICT""",
+    "INSERT INTO new_requests SELECT * FROM requests",
+    "DROP TABLE requests",
+    "ALTER TABLE new_requests RENAME TO requests",
+    """CREATE TRIGGER requests_are_never_rewritten BEFORE UPDATE ON requests
+        BEGIN SELECT RAISE(ABORT, 'request rows are append-only'); END""",
+    """CREATE TRIGGER requests_are_never_deleted BEFORE DELETE ON requests
+        BEGIN SELECT RAISE(ABORT, 'request rows are append-only'); END""",
+    """CREATE VIEW room AS SELECT balances.id, coalesce(levels.limit_nanousd, 9223372036854775807)
+            - spent_nanousd - held_nanousd - unresolved_nanousd AS nanousd
+        FROM balances JOIN levels ON levels.id = balances.level_id""",
+    f"""CREATE TRIGGER a_hold_needs_room BEFORE INSERT ON holds
+        BEGIN {_unless_there_is_room("NEW.amount_nanousd")} END""",
+    f"""CREATE TRIGGER a_raised_hold_needs_room BEFORE UPDATE OF amount_nanousd ON holds
+        WHEN NEW.amount_nanousd > OLD.amount_nanousd
+        BEGIN {_unless_there_is_room("NEW.amount_nanousd - OLD.amount_nanousd")} END""",
+    """CREATE TRIGGER a_resolved_hold_stays
+        BEFORE UPDATE OF state, amount_nanousd, cost_nanousd, overage_nanousd ON holds
+        WHEN OLD.state = 'settled' OR OLD.state = 'void'
+        BEGIN SELECT RAISE(ABORT, 'a hold is resolved once'); END""",
+    f"""CREATE TRIGGER a_hold_is_booked AFTER INSERT ON holds
+        BEGIN {_at_each_balance("held_nanousd = held_nanousd + NEW.amount_nanousd")} END""",
+    f"""CREATE TRIGGER a_hold_moves_its_money
+        AFTER UPDATE OF state, amount_nanousd, cost_nanousd, overage_nanousd ON holds
+        BEGIN {_at_each_balance(_WHAT_A_HOLD_MOVES)} END""",
+)
+"""Triggers book what a hold does; before, the ledger's statements did, and each of them could be forgotten. A list of
+more than two values in a CHECK makes SQLite fill a temporary table at every insert, so they are comparisons here."""
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_V1, _V2, _V3)
 """Step k (from 1) takes a database from `user_version` k - 1 to k."""

@@ -22,7 +22,7 @@ from gateway.config import load
 from gateway.context import Options
 from gateway.engines.sim import Effect, Kind, Scheduler, SimulatedCrash, Task
 from gateway.errors import ClientGone, GatewayError
-from gateway.holds import AlreadyResolved, Policy
+from gateway.holds import AlreadyResolved, By, Policy
 from gateway.ledger import Ledger
 from gateway.levels import Scope
 from gateway.store import Durability
@@ -75,6 +75,7 @@ _CAP = 8
 _OVERDRAWN = """SELECT scope, name, spent_nanousd, held_nanousd, unresolved_nanousd, limit_nanousd
     FROM balances JOIN levels ON levels.id = balances.level_id
     WHERE spent_nanousd + held_nanousd + unresolved_nanousd > limit_nanousd + overage_nanousd"""
+_DECIDED = "SELECT id, state, cost_nanousd, resolved_by FROM holds WHERE state IN ('settled', 'void')"
 _ROWLESS = """SELECT id, request_id FROM holds WHERE request_id NOT IN (SELECT request_id FROM requests)
     AND coalesce(resolved_by, '') NOT IN ('admin', 'policy')"""
 _FORGIVEN = """SELECT request_id FROM requests JOIN holds USING (request_id)
@@ -101,10 +102,15 @@ class Watch:
     def __init__(self, folder: Path) -> None:
         self._reader = sqlite3.connect(folder / "ledger.db", isolation_level=None)
         self.overdrawn: list[Any] = []
+        self.redecided: list[Any] = []
+        self._decided: dict[int, Any] = {}
 
     def look(self) -> None:
         """A commit has just been made."""
         self.overdrawn += self._reader.execute(_OVERDRAWN).fetchall()
+        for hold, *decision in self._reader.execute(_DECIDED):
+            if self._decided.setdefault(hold, decision) != decision:
+                self.redecided.append((hold, self._decided[hold], decision))
 
     def close(self) -> None:
         self._reader.close()
@@ -191,6 +197,8 @@ def check_race(seed: int, ledger_type: type[Ledger] = Ledger) -> None:
 
         expect(settles.error is None and sweeps.error is None, settles, sweeps)
         expect(decides.error is None or isinstance(decides.error, AlreadyResolved), decides)
+        [(decided_by,)] = book.select("SELECT resolved_by FROM holds WHERE request_id <> 'bystander'")
+        expect((decides.error is None) == (decided_by == By.ADMIN), "decided twice", decides, decided_by)
         report, [told] = book.verify(), book.rows()
         expect(report.ok, report.differences)
         expect(report.open_holds == 1 and report.unresolved_holds == 0, "not resolved", report)
@@ -246,6 +254,7 @@ def check_money(world: SimWorld, watch: Watch) -> set[str]:
     unexpected = [error for error in world.errors if not isinstance(error, SimulatedCrash)]
     expect(not unexpected, "unexpected", unexpected)
     expect(not watch.overdrawn, "above a limit", watch.overdrawn)
+    expect(not watch.redecided, "decided twice", watch.redecided)
     expect(report.ok, report.differences)
     expect(report.open_holds == 0, "still held", settle_story(audit.list_holds(world.store)))
     expect(not _select(world, _ROWLESS), "admitted without a row", _select(world, _ROWLESS))

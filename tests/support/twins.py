@@ -11,15 +11,16 @@ from typing import Any
 
 from gateway.errors import BudgetExceeded
 from gateway.evidence import Evidence
-from gateway.holds import _CLOSE, _MOVE_OUT, AlreadyResolved, By, Purpose, Reservation
+from gateway.holds import _CLOSE, AlreadyResolved, By, Purpose, Reservation
 from gateway.ledger import Ledger
-from gateway.levels import _BOOK, Account
+from gateway.levels import Account
 from gateway.rows import MoneyState, RequestRow
 from gateway.settlement import Settlement, _Held
 from gateway.store import Record, Transaction
 from llmkit.prices import PriceEntry
 
-_UNGUARDED = _CLOSE.replace("AND state = ?6", "")
+_UNGUARDED = _CLOSE.replace("AND (state = 'open' OR state = 'unresolved')", "")
+_PENDING = ("open", "unresolved")
 _CURRENT = "(SELECT balance_id FROM levels WHERE id = (SELECT level_id FROM balances WHERE balances.id = {}))"
 _CARRY = "UPDATE holds SET " + ", ".join(
     f"{name} = {_CURRENT.format(name)}" for name in ("key_balance", "tenant_balance", "global_balance")
@@ -40,25 +41,34 @@ async def _add(transaction: Transaction, column: str, amount: int, balances: Seq
     await transaction.execute(f"UPDATE balances SET {column} = {column} + ? WHERE id IN (?, ?, ?)", (amount, *balances))
 
 
-async def _close_from(
-    source: str, transaction: Transaction, hold_id: int, state: MoneyState, cost: int, by: By, at_ms: int
+async def _close_unguarded(
+    transaction: Transaction, hold_id: int, state: MoneyState, cost: int, by: By, at_ms: int
 ) -> int:
-    """Close a hold as if it were known to be in `source`."""
+    """Close a hold whatever state it is in, in a schema that lets it."""
+    await transaction.execute("DROP TRIGGER IF EXISTS a_resolved_hold_stays")
     closed = await transaction.execute(_UNGUARDED, (state, cost, at_ms, by, hold_id))
-    amount, overage, *balances = closed.records[0]
-    await transaction.execute(_MOVE_OUT[source], (amount, cost, overage, *balances))
-    return int(overage)
+    return int(closed.records[0][0])
 
 
-class ReadsThenAdds(Ledger):
+class WithoutTriggers(Ledger):
+    """A ledger whose schema lacks the triggers that are `missing`."""
+
+    missing: tuple[str, ...] = ()
+
+    async def _current_balances(self, transaction: Transaction, account: Account, now_ms: int) -> list[int]:
+        for trigger in self.missing:
+            await transaction.execute(f"DROP TRIGGER IF EXISTS {trigger}")
+        return await super()._current_balances(transaction, account, now_ms)
+
+
+class ReadsThenAdds(WithoutTriggers):
     """Reads the balances, checks them in Python, then adds whatever has happened in between."""
+
+    missing = ("a_hold_needs_room",)
 
     async def reserve(self, account: Account, amount_nanousd: int, purpose: Purpose) -> Reservation:
         await self._held(account, amount_nanousd)
         return await super().reserve(account, amount_nanousd, purpose)
-
-    async def _book(self, transaction: Transaction, balances: Sequence[int], amount: int) -> None:
-        await _add(transaction, "held_nanousd", amount, balances)
 
     async def _held(self, account: Account, amount: int) -> dict[int, int]:
         """What is held in each balance, outside of any transaction."""
@@ -76,6 +86,7 @@ class ReadsThenAdds(Ledger):
 class ReadsThenSets(ReadsThenAdds):
     """Reads, checks, then writes what it computed from what it read."""
 
+    missing = ("a_hold_needs_room", "a_hold_is_booked")
     _seen: dict[int, int]
 
     async def reserve(self, account: Account, amount_nanousd: int, purpose: Purpose) -> Reservation:
@@ -83,17 +94,24 @@ class ReadsThenSets(ReadsThenAdds):
         twin._seen = await self._held(account, amount_nanousd)
         return await Ledger.reserve(twin, account, amount_nanousd, purpose)
 
-    async def _book(self, transaction: Transaction, balances: Sequence[int], amount: int) -> None:
+    async def _open_hold(
+        self, transaction: Transaction, account: Account, amount: int, purpose: Purpose, *, earlier: bool = False
+    ) -> Reservation:
+        reservation = await super()._open_hold(transaction, account, amount, purpose, earlier=earlier)
+        _, _, _, *balances = await _hold(transaction, reservation.id)
         for balance in balances:
             held = self._seen.get(balance, 0) + amount
             await transaction.execute("UPDATE balances SET held_nanousd = ? WHERE id = ?", (held, balance))
+        return reservation
 
 
 class IgnoresRowCount(Ledger):
-    """The right conditional update, and nobody asks how many levels it reached."""
+    """The right conditional insert, and nobody asks whether it made a hold."""
 
-    async def _book(self, transaction: Transaction, balances: Sequence[int], amount: int) -> None:
-        await transaction.execute(_BOOK, (amount, *balances))
+    async def _refuse(  # type: ignore[override]
+        self, transaction: Transaction, balances: Sequence[int], amount: int
+    ) -> None:
+        """Nothing is wrong, is it?"""
 
 
 class SettlesUnguarded(Ledger):
@@ -102,9 +120,7 @@ class SettlesUnguarded(Ledger):
     async def _close(
         self, transaction: Transaction, hold_id: int, state: MoneyState, cost: int, by: By, at_ms: int
     ) -> int:
-        found, *_ = await _hold(transaction, hold_id)
-        source = "unresolved" if found == "unresolved" else "open"
-        return await _close_from(source, transaction, hold_id, state, cost, by, at_ms)
+        return await _close_unguarded(transaction, hold_id, state, cost, by, at_ms)
 
 
 class GuardsOutside(Ledger):
@@ -122,9 +138,9 @@ class GuardsOutside(Ledger):
     ) -> int:
         if self._seen is None:
             return await super()._close(transaction, hold_id, state, cost, by, at_ms)
-        if self._seen not in _MOVE_OUT:
+        if self._seen not in _PENDING:
             raise AlreadyResolved(hold_id)
-        return await _close_from(self._seen, transaction, hold_id, state, cost, by, at_ms)
+        return await _close_unguarded(transaction, hold_id, state, cost, by, at_ms)
 
 
 class LeavesTheHold(Ledger):
@@ -139,21 +155,22 @@ class LeavesTheHold(Ledger):
         return overage
 
 
-class BooksInTwoTransactions(Ledger):
+class BooksInTwoTransactions(WithoutTriggers):
     """Raises the balances in one transaction and writes the hold in the next."""
 
-    async def reserve(self, account: Account, amount_nanousd: int, purpose: Purpose) -> Reservation:
-        book = super()._book
+    missing = ("a_hold_needs_room", "a_hold_is_booked")
 
+    async def reserve(self, account: Account, amount_nanousd: int, purpose: Purpose) -> Reservation:
         async def work(transaction: Transaction) -> None:
             balances = await self._current_balances(transaction, account, self._clock.wall_ms())
-            await book(transaction, balances, amount_nanousd)
+            for balance in balances:
+                room = await transaction.execute("SELECT nanousd FROM room WHERE id = ?", (balance,))
+                if room.records[0][0] < amount_nanousd:
+                    await self._refuse(transaction, balances, amount_nanousd)
+            await _add(transaction, "held_nanousd", amount_nanousd, balances)
 
         await self._store.transact(work)
         return await super().reserve(account, amount_nanousd, purpose)
-
-    async def _book(self, transaction: Transaction, balances: Sequence[int], amount: int) -> None:
-        """Was done before."""
 
 
 class ReleasesTheSettled(Ledger):
@@ -233,7 +250,7 @@ class ChargesTheCurrentWindow(Ledger):
         self, transaction: Transaction, hold_id: int, state: MoneyState, cost: int, by: By, at_ms: int
     ) -> int:
         found, amount, _, *former = await _hold(transaction, hold_id)
-        if found in _MOVE_OUT:
+        if found in _PENDING:
             column = "held_nanousd" if found == "open" else "unresolved_nanousd"
             await transaction.execute(f"{_CARRY} WHERE id = ?", (hold_id,))
             _, _, _, *current = await _hold(transaction, hold_id)

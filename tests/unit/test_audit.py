@@ -9,7 +9,15 @@ from gateway import audit
 from gateway.holds import Outcome, Reservation
 from tests.support.books import Book, ledger_folder, purpose, row
 
-_REWRITABLE = ("DROP TRIGGER requests_are_never_rewritten", "DROP TRIGGER requests_are_never_deleted")
+_REWRITABLE = tuple(
+    f"DROP TRIGGER {trigger}"
+    for trigger in (
+        "requests_are_never_rewritten",
+        "requests_are_never_deleted",
+        "a_hold_moves_its_money",
+        "a_resolved_hold_stays",
+    )
+)
 
 
 class AuditCase(unittest.TestCase):

@@ -57,7 +57,7 @@ class BackupTest(BackupCase):
         with mock.patch.object(sqlite_store, "FLUSH_AFTER_S", 3600.0):
             world.gateway.handle(world.key(), chat())
             told = json.loads(json.dumps(world.run("backup", file=str(self.file))))
-        expected = {"file": str(self.file), "bytes": self.file.stat().st_size, "schema": 2, "epoch": 1, "ok": True}
+        expected = {"file": str(self.file), "bytes": self.file.stat().st_size, "schema": 3, "epoch": 1, "ok": True}
         expected |= {"balances": 3, "holds": 1, "rows": 1, "open_holds": 0, "unresolved_holds": 0, "differences": []}
         self.assertEqual({name: told[name] for name in expected}, expected)
         self.assertEqual(told["until_ms"], world.clock.wall_ms())

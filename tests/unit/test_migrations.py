@@ -22,7 +22,8 @@ class AmountTest(unittest.TestCase):
 
     def execute(self, sql: str, *values: Any) -> None:
         async def work(transaction: Transaction) -> None:
-            await transaction.execute("DROP TRIGGER IF EXISTS requests_are_never_rewritten")
+            for trigger in ("requests_are_never_rewritten", "a_raised_hold_needs_room"):
+                await transaction.execute(f"DROP TRIGGER IF EXISTS {trigger}")
             await transaction.execute(sql, values)
 
         self.book.run(self.book.store.transact(work))
