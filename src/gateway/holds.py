@@ -190,7 +190,7 @@ class Holds(Levels):
         self, transaction: Transaction, hold_id: int, state: MoneyState, cost: int, by: By, at_ms: int
     ) -> int:
         """Take a hold from open or unresolved to `state` and return its overage: nearly always there is none."""
-        words = (state, cost, at_ms, by, hold_id)
+        words = (str(state), cost, at_ms, str(by), hold_id)
         if (await transaction.execute(_CLOSE_WITHIN, words)).rowcount:
             return 0
         closed = await transaction.execute(_CLOSE, words)

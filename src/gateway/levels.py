@@ -18,7 +18,7 @@ from gateway.migrations import MAX_NANOUSD
 from gateway.reached import Reached, ReachedWindows
 from gateway.store import Record, Store, Transaction
 from gateway.types import Window
-from gateway.windows import window_end_text, window_number
+from gateway.windows import window_end_ms, window_end_text, window_number
 from llmkit.money import format_usd
 
 
@@ -197,7 +197,9 @@ class Levels:
         with contextlib.suppress(StoreUnavailable):
             records = await self._store.read(_WINDOWS, account.levels)
             self._reached.learn(
-                (level, Reached(Window(kind), number, balance)) for level, kind, number, balance in records
+                (level, Reached(number, window_end_ms(Window(kind), number), balance))
+                for level, kind, number, balance in records
+                if balance is not None
             )
 
     async def _refuse(self, transaction: Transaction, balances: Sequence[int], amount: int) -> NoReturn:

@@ -8,15 +8,14 @@ import threading
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from gateway.types import Window
-from gateway.windows import window_number
-
 
 class Reached(NamedTuple):
-    """The last window that a level has opened, and the id of the balance in it."""
+    """The last window that a level has opened: its number, when it ends (milliseconds since 1970; inf if
+    never), and the id of the balance in it.
+    """
 
-    kind: Window
     number: int
+    ends_ms: float
     balance: int
 
 
@@ -33,9 +32,13 @@ class ReachedWindows:
 
         A clock that is set back stays in the window that was reached.
         """
-        known = [self._reached.get(level) for level in levels]
-        present = [at.balance for at in known if at is not None and window_number(at.kind, now_ms) <= at.number]
-        return present if len(present) == len(known) else None
+        found = []
+        for level in levels:
+            reached = self._reached.get(level)
+            if reached is None or now_ms >= reached.ends_ms:
+                return None
+            found.append(reached.balance)
+        return found
 
     def learn(self, committed: Iterable[tuple[int, Reached]]) -> None:
         """Take in what was read of levels after a commit; older news than what is known changes nothing."""

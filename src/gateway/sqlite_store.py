@@ -417,7 +417,7 @@ class SqliteStore:
         """Run `work`; _LeftTraces if it raises after it has changed something."""
         changes = self._writer.total_changes
         try:
-            return drive(_started(work, self._transaction))
+            return drive(work(self._transaction))
         except Exception as error:
             if self._writer.total_changes != changes and self._is_isolated(error):
                 raise _LeftTraces from error
@@ -427,7 +427,7 @@ class SqliteStore:
         """Run `work` so that, if it raises, nothing of it is left in the transaction."""
         self._writer.execute("SAVEPOINT work")
         try:
-            result = drive(_started(work, self._transaction))
+            result = drive(work(self._transaction))
         except BaseException:
             if self._writer.in_transaction:
                 self._writer.execute("ROLLBACK TO work")
@@ -469,10 +469,6 @@ def _connect_reader(path: Path) -> sqlite3.Connection:
     reader = connect(path)
     reader.execute("PRAGMA query_only = ON")
     return reader
-
-
-async def _started(work: Work[T], transaction: Transaction) -> T:
-    return await work(transaction)
 
 
 async def _nothing(transaction: Transaction) -> None:

@@ -10,7 +10,7 @@ two of them. Rules for work:
 - Nothing it returns may be acted on before transact() returned: until then it is not committed.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -52,7 +52,7 @@ class Transaction(Protocol):
         ...
 
 
-Work = Callable[[Transaction], Awaitable[T]]
+Work = Callable[[Transaction], Coroutine[Any, Any, T]]
 
 
 class Readable(Protocol):

@@ -4,6 +4,7 @@
 year * 12 + month - 1. A later window of one kind always has the larger number, which is all the ledger relies on.
 """
 
+import math
 from datetime import UTC, datetime, timedelta
 
 from gateway.types import Window
@@ -37,6 +38,12 @@ def window_end(kind: Window, number: int) -> datetime | None:
         return _EPOCH + timedelta(days=(number + 1) * 7 - _EPOCH_WEEKDAY)
     year, month = divmod(number + 1, 12)
     return datetime(year, month + 1, 1, tzinfo=UTC)
+
+
+def window_end_ms(kind: Window, number: int) -> float:
+    """window_end() in milliseconds since 1970; inf for `total`."""
+    end = window_end(kind, number)
+    return (end - _EPOCH) / timedelta(milliseconds=1) if end else math.inf
 
 
 def window_end_text(kind: Window, number: int) -> str | None:

@@ -64,7 +64,7 @@ class WithoutTriggers(Ledger):
 class ReadsThenAdds(WithoutTriggers):
     """Reads the balances, checks them in Python, then adds whatever has happened in between."""
 
-    missing = ("a_hold_needs_room",)
+    missing: tuple[str, ...] = ("a_hold_needs_room",)
 
     async def reserve(self, account: Account, amount_nanousd: int, purpose: Purpose) -> Reservation:
         await self._held(account, amount_nanousd)
@@ -86,7 +86,7 @@ class ReadsThenAdds(WithoutTriggers):
 class ReadsThenSets(ReadsThenAdds):
     """Reads, checks, then writes what it computed from what it read."""
 
-    missing = ("a_hold_needs_room", "a_hold_is_booked")
+    missing: tuple[str, ...] = ("a_hold_needs_room", "a_hold_is_booked")
     _seen: dict[int, int]
 
     async def reserve(self, account: Account, amount_nanousd: int, purpose: Purpose) -> Reservation:
@@ -158,7 +158,7 @@ class LeavesTheHold(Ledger):
 class BooksInTwoTransactions(WithoutTriggers):
     """Raises the balances in one transaction and writes the hold in the next."""
 
-    missing = ("a_hold_needs_room", "a_hold_is_booked")
+    missing: tuple[str, ...] = ("a_hold_needs_room", "a_hold_is_booked")
 
     async def reserve(self, account: Account, amount_nanousd: int, purpose: Purpose) -> Reservation:
         async def work(transaction: Transaction) -> None:

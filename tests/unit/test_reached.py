@@ -1,16 +1,16 @@
 """What is remembered of the windows that levels have reached."""
 
+import math
 import unittest
 
 from gateway.reached import Reached, ReachedWindows
-from gateway.types import Window
 
 DAY_MS = 86_400_000
 LEVELS = (1, 2, 3)
 
 
 def day(number: int, balance: int) -> Reached:
-    return Reached(Window.DAY, number, balance)
+    return Reached(number, (number + 1) * DAY_MS, balance)
 
 
 class ReachedWindowsTest(unittest.TestCase):
@@ -18,7 +18,7 @@ class ReachedWindowsTest(unittest.TestCase):
 
     def setUp(self) -> None:
         self.windows = ReachedWindows()
-        self.windows.learn([(1, day(5, 11)), (2, Reached(Window.TOTAL, 0, 12)), (3, day(5, 13))])
+        self.windows.learn([(1, day(5, 11)), (2, Reached(0, math.inf, 12)), (3, day(5, 13))])
 
     def at(self, number: int) -> list[int] | None:
         return self.windows.balances(LEVELS, number * DAY_MS)
@@ -30,6 +30,7 @@ class ReachedWindowsTest(unittest.TestCase):
 
     def test_a_window_that_nobody_has_opened_is_not_known(self) -> None:
         """Nor is a level that nobody has read; the ledger looks then."""
+        self.assertEqual(self.windows.balances(LEVELS, 6 * DAY_MS - 1), [11, 12, 13])
         self.assertIsNone(self.at(6))
         self.assertIsNone(self.windows.balances((1, 2, 4), 5 * DAY_MS))
 

@@ -5,7 +5,7 @@ import sqlite3
 import tempfile
 import threading
 import unittest
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar
@@ -101,7 +101,7 @@ class StoreCase(unittest.TestCase):
         return [name for (name,) in drive(self.store.read("SELECT name FROM tenants ORDER BY name"))]
 
     @staticmethod
-    def pragma(name: str) -> Callable[[Transaction], Awaitable[Any]]:
+    def pragma(name: str) -> Work[Any]:
         """Work that runs a PRAGMA on the writing connection, and returns what it says."""
 
         async def work(transaction: Transaction) -> Any:

@@ -1,12 +1,13 @@
 """Window numbers and their ends, at the edges of the calendar and for clocks that are set back."""
 
 import contextlib
+import math
 import unittest
 from datetime import UTC, datetime
 
 from gateway.errors import BudgetExceeded
 from gateway.types import Window
-from gateway.windows import window_end, window_number
+from gateway.windows import window_end, window_end_ms, window_number
 from tests.support.books import Book, ledger_folder
 
 DAY_S = 86_400
@@ -73,10 +74,12 @@ class EndTest(unittest.TestCase):
             with self.subTest(kind=kind, instant=instant):
                 told = window_end(kind, window_number(kind, ms(instant)))
                 self.assertEqual(end, told.isoformat() if told else None)
+                self.assertEqual(window_end_ms(kind, window_number(kind, ms(instant))), ms(end))
 
     def test_total_never_ends(self) -> None:
         """There is no instant to wait for."""
         self.assertIsNone(window_end(Window.TOTAL, 0))
+        self.assertEqual(window_end_ms(Window.TOTAL, 0), math.inf)
 
 
 class ClockTest(unittest.TestCase):
