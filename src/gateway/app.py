@@ -38,6 +38,7 @@ from gateway.levels import LevelLimit, Scope
 from gateway.metrics import Metrics
 from gateway.oplog import OpLog
 from gateway.providers import LiveProvider, Provider
+from gateway.random_pool import RandomPool
 from gateway.router import Catalog
 from gateway.sqlite_file import NoRoomToOpen, StoreRefused
 from gateway.sqlite_store import SqliteStore
@@ -321,7 +322,7 @@ def build_gateway(
         clock=clock,
         engine=ThreadsEngine(),
         head_hold_s=config.server.head_hold_s,
-        new_request_id=request_ids(clock, os.urandom),
+        new_request_id=request_ids(clock, RandomPool(os.urandom)),
         on_error=on_error,
         on_ended=metrics.note_request,
         release=release,

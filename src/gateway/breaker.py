@@ -54,7 +54,8 @@ class Permit:
 
 
 class Breaker:
-    """The breaker of one deployment, safe from any thread. `_lock` guards all that changes, the permits too.
+    """The breaker of one deployment, safe from any thread. `_lock` guards all that changes, the permits too. Whoever
+    would change nothing does not take it: a caller while it is closed, a success while there is no failure to forgive.
 
     threshold   failures in a row that open it, >= 1
     cooldown_s  seconds for which it stays open, and that a probe has for its answer
@@ -75,6 +76,9 @@ class Breaker:
 
     def permit(self, now_s: float) -> Permit | None:
         """Leave to call the deployment at monotonic `now_s`, or None. A permit is to be answered on every way out."""
+        generation, state = self._generation, self._state  # in this order: the generation is never a later state's
+        if state is BreakerState.CLOSED:
+            return Permit(self, generation)
         now_ns = round(now_s * _NS)
         with self._lock:
             if self._state is not BreakerState.CLOSED:
@@ -87,12 +91,18 @@ class Breaker:
 
     def wait_s(self, now_s: float) -> float:
         """Seconds until a caller gets a permit, 0.0 if now. While a probe is out: until it expires, at the latest."""
+        state = self._state
+        if state is BreakerState.CLOSED:
+            return 0.0
         now_ns = round(now_s * _NS)
         with self._lock:
             return 0.0 if self._state is BreakerState.CLOSED else max(self._until_ns - now_ns, 0) / _NS
 
     def state(self, now_s: float) -> BreakerState:
         """What a caller would meet; changes nothing."""
+        state = self._state
+        if state is BreakerState.CLOSED:
+            return state
         now_ns = round(now_s * _NS)
         with self._lock:
             if self._state is BreakerState.OPEN and now_ns >= self._until_ns:
@@ -100,6 +110,9 @@ class Breaker:
             return self._state
 
     def _answer(self, permit: Permit, outcome: _Outcome, now_s: float) -> None:
+        if outcome is _Outcome.SUCCESS and self._state is BreakerState.CLOSED and not self._failures:
+            permit._generation = _ANSWERED
+            return
         now_ns = round(now_s * _NS)
         with self._lock:
             generation, permit._generation = permit._generation, _ANSWERED

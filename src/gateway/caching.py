@@ -64,6 +64,9 @@ class Recall:
     keeper: "_Keeper | None" = None
 
 
+_NO_SAY = Recall()
+
+
 class Caching:
     """Immutable but for the room. `cache` is None where the exact cache is turned off, and `semantic` then, too."""
 
@@ -82,7 +85,7 @@ class Caching:
         if cache is None or not may_be_stored(
             request.body, private=options.private, no_store=False, choices=request.choices
         ):
-            return Recall()
+            return _NO_SAY
         epoch = cache.epoch(tenant)
         key_of = _keys(context, request, plan, epoch)
         digest = key_of(request.body["messages"][-1])
@@ -170,11 +173,10 @@ def replayed(hit: Hit, *, wants_usage: bool) -> bytes:
 
 def _keys(context: RequestContext, request: ChatRequest, plan: RoutePlan, epoch: int) -> KeyOf:
     principal = context.principal
-    models = sorted({deployment.model for stage in plan.stages for deployment in stage})
     return cache_keys(
         tenant=principal.tenant,
         epoch=epoch,
-        route=[plan.alias, min(deployment.tier for deployment in plan.stages[0]), *models],
+        route=plan.answerers,
         permissions=[principal.models, principal.regions],
         prompt_version=request.options.prompt_version,
         body=request.body,

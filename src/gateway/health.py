@@ -10,6 +10,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from gateway.breaker import Breaker, BreakerState, Permit
 from gateway.config import BreakerConfig, Deployment, RetryConfig
@@ -37,8 +38,7 @@ STATES = tuple(dict.fromkeys(map(str, (*BreakerState, *Absence))))
 """Every state that a deployment can be told to be in."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """Leave to make one call: the permit, to be answered once, and the index of the credential to use."""
 
     permit: Permit
@@ -49,6 +49,10 @@ class Entry:
 class _Pause:
     until_s: float
     why: Absence
+
+
+_NO_OTHER = _Pause(math.inf, Absence.REFUSED)
+"""What keeps a call from another credential where there is none."""
 
 
 class DeploymentHealth:
@@ -63,7 +67,7 @@ class DeploymentHealth:
         self._lock = threading.Lock()
         self._pauses: list[_Pause | None] = [None] * max(credentials, 1)
         self._turn = 0
-        self._told = str(BreakerState.CLOSED)
+        self._told: str = BreakerState.CLOSED
 
     @property
     def credentials(self) -> int:
@@ -108,6 +112,8 @@ class DeploymentHealth:
     def news(self, now_s: float) -> str | None:
         """The state, if it is another one than when this was last asked; `closed` at first."""
         state = self.state(now_s)
+        if state == self._told:
+            return None
         with self._lock:
             if state == self._told:
                 return None
@@ -116,12 +122,16 @@ class DeploymentHealth:
 
     def _pause(self, now_s: float, beside: int | None = None) -> _Pause | None:
         """The pause that ends first, but for credential `beside`; None if a credential is free."""
+        soonest = _NO_OTHER
         with self._lock:
-            pauses = [pause for at, pause in enumerate(self._pauses) if at != beside]
-        lasting = [pause for pause in pauses if pause is not None and pause.until_s > now_s]
-        if len(lasting) < len(pauses):
-            return None
-        return min(lasting, key=lambda pause: pause.until_s, default=_Pause(math.inf, Absence.REFUSED))
+            for credential, pause in enumerate(self._pauses):
+                if credential == beside:
+                    continue
+                if pause is None or pause.until_s <= now_s:
+                    return None
+                if pause.until_s < soonest.until_s:
+                    soonest = pause
+        return soonest
 
     def _next_credential(self, now_s: float) -> int | None:
         with self._lock:

@@ -4,9 +4,9 @@ Decides what is counted and under which labels. Does not know who counts, or who
 
 - Labels are of closed sets: exits, statuses, codes and outcomes of ours, classes of tokens, deployments of the
   configuration. Nothing that a client, a tenant or an upstream has chosen; a code that is not ours is `other`.
-- A count is a note on a deque, whose ends are atomic. Whoever gets the lock without waiting enters all notes that lie
-  there; whoever does not has left its own for the next, and the page enters what is left. So counting blocks nobody,
-  and even a finaliser may count.
+- A count is a note on a deque, whose ends are atomic. Once GATHERED lie there, whoever gets the lock without waiting
+  enters them all; whoever does not has left its own for the next, and the page enters what is left. So counting blocks
+  nobody, and even a finaliser may count.
 - The unit of money is the nano-dollar, an integer; the ledger is the authority, this is its echo.
 """
 
@@ -56,6 +56,9 @@ REQUEST_SECONDS: Final = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 
 TTFT_SECONDS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2, 3, 5, 8, 13, 20, 30, 60, 120)
 OVERHEAD_SECONDS: Final = (0.0001, 0.00015, 0.00025, 0.0004, 0.0006, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5)
 """Has the latencies that were promised among its bounds: 100, 150, 250 and 400 microseconds."""
+
+GATHERED: Final = 64
+"""Notes that are entered together: taking the lock for each would cost more than entering it."""
 
 _Note = tuple[Callable[[Any], None], Any]
 """What enters something, and what it enters."""
@@ -189,15 +192,16 @@ class Metrics:
 
     def _note(self, note: _Note) -> None:
         self._notes.append(note)
-        if self._entering.acquire(False):
+        if len(self._notes) >= GATHERED and self._entering.acquire(False):
             try:
                 self._enter_notes()
             finally:
                 self._entering.release()
 
     def _enter_notes(self) -> None:
-        while self._notes:
-            enter, facts = self._notes.popleft()
+        notes = self._notes
+        while notes:
+            enter, facts = notes.popleft()
             enter(facts)
 
     def _enter_request(self, facts: tuple[RequestRow, int, float, float]) -> None:

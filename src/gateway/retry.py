@@ -58,11 +58,12 @@ class RetryBudget:
 
     def _advance(self, now_s: float) -> int:
         """Forget what is a minute old; the slot of this second."""
-        second = max(self._second, math.floor(now_s))
-        for begun in range(max(self._second, second - _SLOTS) + 1, second + 1):
-            slot = begun % _SLOTS
-            self._all_requests -= self._requests[slot]
-            self._all_retries -= self._retries[slot]
-            self._requests[slot] = self._retries[slot] = 0
-        self._second = second
-        return second % _SLOTS
+        second = math.floor(now_s)
+        if second > self._second:
+            for begun in range(max(self._second, second - _SLOTS) + 1, second + 1):
+                slot = begun % _SLOTS
+                self._all_requests -= self._requests[slot]
+                self._all_retries -= self._retries[slot]
+                self._requests[slot] = self._retries[slot] = 0
+            self._second = second
+        return self._second % _SLOTS

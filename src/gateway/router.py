@@ -13,6 +13,7 @@ a name.
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from gateway.config import Alias, Config, Deployment
@@ -28,15 +29,21 @@ Stage = tuple[Deployment, ...]
 """Deployments that stand for each other, in failover order; at least one."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RoutePlan:
-    """The stages of one request, at least one, and the reason for them: the first is tried first, each later one is a
+    """The stages of a request, at least one, and the reason for them: the first is tried first, each later one is a
     stronger tier.
     """
 
     alias: str
     stages: tuple[Stage, ...]
     reason: str
+
+    @cached_property
+    def answerers(self) -> tuple[str, ...]:
+        """Who may answer, in whatever order: the alias, the weakest tier of the first stage, and all model ids."""
+        models = {deployment.model for stage in self.stages for deployment in stage}
+        return (self.alias, min(deployment.tier for deployment in self.stages[0]), *sorted(models))
 
 
 def route(body: Mapping[str, Any], tags: Collection[str] | None = None) -> Tier:
@@ -74,8 +81,11 @@ def _texts(messages: object) -> Iterator[str]:
 
 def needs(body: Mapping[str, Any]) -> dict[str, str]:
     """The capabilities that a chat request needs of a deployment, each with the field that asks for it."""
-    asks_tools = next((field for field in ("tools", "functions") if body.get(field)), None)
-    needed = {} if asks_tools is None else {"tools": asks_tools}
+    needed = {}
+    if body.get("tools"):
+        needed["tools"] = "tools"
+    elif body.get("functions"):
+        needed["tools"] = "functions"
     response_format = body.get("response_format")
     if isinstance(response_format, dict) and response_format.get("type") == "json_schema":
         needed["json_schema"] = "response_format"
@@ -87,14 +97,18 @@ def needs(body: Mapping[str, Any]) -> dict[str, str]:
 def _shows_images(messages: object) -> bool:
     for message in messages if isinstance(messages, list) else ():
         content = message.get("content") if isinstance(message, dict) else None
-        for part in content if isinstance(content, list) else ():
-            if isinstance(part, dict) and part.get("type") == "image_url":
-                return True
+        if isinstance(content, list):
+            for part in content:
+                if isinstance(part, dict) and part.get("type") == "image_url":
+                    return True
     return False
 
 
 class Catalog:
     """Every name that a client may ask for, and the deployments behind it. Immutable.
+
+    A plan that no draw orders is made once: `_plans` keeps it by all that it depends on, which has as few values as the
+    configuration gives it.
 
     draw  gives numbers from [0, 1), which order the deployments of weighted aliases
     """
@@ -114,6 +128,7 @@ class Catalog:
             tier: tuple(d for d in deployments.values() if d.tier is tier) for tier in Tier
         }
         self._draw = draw
+        self._plans: dict[tuple[object, ...], RoutePlan] = {}
 
     def names(self) -> tuple[str, ...]:
         """What may be asked for, `auto` first, then in file order."""
@@ -131,13 +146,26 @@ class Catalog:
         Raises ModelNotFound; InvalidRequest if no deployment has a capability that the request needs; RegionNotAllowed
         if no deployment that has it may be used.
         """
+        wanted = route(body, tags) if name == AUTO else None
+        needed = needs(body)
+        made_of = (name, wanted, tuple(needed), regions)
+        plan = self._plans.get(made_of)
+        if plan is None:
+            plan = self._named(name, needed, regions) if wanted is None else self._auto(wanted, needed, regions)
+            if not self._is_drawn(name):
+                self._plans[made_of] = plan
+        return plan
+
+    def _is_drawn(self, name: str) -> bool:
+        alias = self._aliases.get(name)
+        return alias is not None and alias.strategy == "weighted"
+
+    def _named(self, name: str, needed: Mapping[str, str], regions: tuple[str, ...] | None) -> RoutePlan:
         if name not in self:
             raise ModelNotFound(name[:128])
-        if name == AUTO:
-            return self._auto(route(body, tags), needs(body), regions)
         alias = self._aliases.get(name)
         stages = [self._by_name[name]] if alias is None else self._stages_of(alias)
-        return RoutePlan(name, tuple(_fitting(name, stages, needs(body), regions)), "named")
+        return RoutePlan(name, tuple(_fitting(name, stages, needed, regions)), "named")
 
     def _auto(self, wanted: Tier, needed: Mapping[str, str], regions: tuple[str, ...] | None) -> RoutePlan:
         """The wanted tier and those above it; for want of all of these, the nearest below."""
@@ -153,7 +181,7 @@ class Catalog:
         stronger ones, or all of a tier of which it names none.
         """
         named = self._by_name[alias.name]
-        ordered = _by_weight(named, self._draw) if alias.strategy == "weighted" else named
+        ordered = _by_weight(named, self._draw) if self._is_drawn(alias.name) else named
         if not alias.escalate:
             return [ordered]
         start = named[0].tier

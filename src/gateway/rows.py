@@ -3,15 +3,16 @@
 A row holds names, numbers and codes; never a prompt, an answer, a key or anything else that a client typed but tags.
 """
 
-from dataclasses import dataclass, fields
 from enum import StrEnum
-from operator import attrgetter
+from typing import NamedTuple
 
 from gateway.store import Transaction
 
 
 class Exit(StrEnum):
-    """How a request ended."""
+    """How a request ended. Found in a dictionary as its word is."""
+
+    __hash__ = str.__hash__
 
     CACHE_HIT = "cache_hit"
     ROUTED = "routed"
@@ -32,8 +33,7 @@ class MoneyState(StrEnum):
     UNRESOLVED = "unresolved"
 
 
-@dataclass(frozen=True, slots=True)
-class Money:
+class Money(NamedTuple):
     """What a request's money has become; decided in the transaction that writes its row."""
 
     state: MoneyState = MoneyState.NONE
@@ -41,8 +41,7 @@ class Money:
     overage_nanousd: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class RequestRow:
+class RequestRow(NamedTuple):
     """A finished request, but for its money. Field names are the table's columns; times are UTC milliseconds."""
 
     request_id: str
@@ -73,14 +72,11 @@ class RequestRow:
     tags: str = ""
 
 
-COLUMNS = tuple(field.name for kind in (RequestRow, Money) for field in fields(kind))
+COLUMNS = RequestRow._fields + Money._fields
 _INSERT = f"INSERT INTO requests ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})"  # noqa: S608 - names of our own fields
-_values_of_row = attrgetter(*(field.name for field in fields(RequestRow)))
-_values_of_money = attrgetter(*(field.name for field in fields(Money)))
 _INSERT_ONCE = _INSERT + " ON CONFLICT (request_id) DO NOTHING"
 
 
 async def append(transaction: Transaction, row: RequestRow, money: Money, *, once: bool = False) -> None:
     """Insert `row`. A second row for one request is an error, or ignored if `once`."""
-    values = (*_values_of_row(row), *_values_of_money(money))
-    await transaction.execute(_INSERT_ONCE if once else _INSERT, values)
+    await transaction.execute(_INSERT_ONCE if once else _INSERT, row + money)

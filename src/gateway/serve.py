@@ -36,6 +36,7 @@ from gateway.metrics import Metrics
 from gateway.oplog import OpLog
 from gateway.ops import metrics_page
 from gateway.places import PlaceLimits
+from gateway.random_pool import RandomPool
 from gateway.server import FrontLimits, FrontServer
 from gateway.sqlite_file import has_wal_reset_bug
 from gateway.store_log import StoreLog
@@ -291,10 +292,10 @@ class Process:
 
     def _tracer(self, stack: ExitStack) -> Tracer:
         if self._trace_file is None:
-            return Tracer(MemorySink())
+            return Tracer(MemorySink(), random_bytes=RandomPool(os.urandom))
         sink = JsonlSink(self._trace_file)
         stack.callback(sink.close)
-        return Tracer(sink)
+        return Tracer(sink, random_bytes=RandomPool(os.urandom))
 
     def _limits(self) -> FrontLimits:
         server = self._config.server

@@ -13,10 +13,9 @@ import threading
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 Attr = str | int | float | bool | None
 
@@ -26,8 +25,7 @@ _CLOSE_S = 10.0  # how long close() waits for a disk that hangs
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
-@dataclass(frozen=True, slots=True)
-class SpanRecord:
+class SpanRecord(NamedTuple):
     """A finished span.
 
     trace_id, span_id, parent_id  lower-case hex of 16, 8 and 8 bytes; parent_id is None for a root.

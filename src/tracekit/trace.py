@@ -2,9 +2,9 @@
 
 Decides ids, times and the status of a span. Does not know where spans go (sinks) or what their attributes mean.
 
-Rules. A span is exported exactly once, when it ends. Strings are cut at 256 characters. An exception leaves its class
-name in the span, never its message; prompts, answers and keys are for the caller to keep out. All spans below one
-local root take their wall-clock start from that root's single reading plus monotonic time, so a clock that is set
+Rules. A span is exported exactly once, when it ends; strings are cut at 256 characters then. An exception leaves its
+class name in the span, never its message; prompts, answers and keys are for the caller to keep out. All spans below
+one local root take their wall-clock start from that root's single reading plus monotonic time, so a clock that is set
 back never puts a child before its parent. The sampled flag of a remote parent is passed on and otherwise not obeyed:
 a remote caller cannot switch off the record of this process.
 """
@@ -14,9 +14,8 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 from tracekit.sinks import Attr, MemorySink, Sink, SpanRecord
 
@@ -31,8 +30,7 @@ _TRACEPARENT = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SpanContext:
+class SpanContext(NamedTuple):
     """What crosses a process boundary: lower-case hex ids of 16 and 8 bytes, never all zero, and the sampled flag."""
 
     trace_id: str
@@ -82,17 +80,9 @@ class Tracer:
     ) -> "Span":
         """Start a local root: of a new trace, or below a remote parent. End it with `with` or `end()`."""
         now_ns = self._monotonic_ns()
-        return self._span(name, parent, now_ns, self._wall_ns() - now_ns, attributes or {})
-
-    def _span(
-        self, name: str, parent: SpanContext | None, now_ns: int, epoch_ns: int, attributes: Mapping[str, Attr]
-    ) -> "Span":
-        context = SpanContext(
-            trace_id=self._hex_id(16) if parent is None else parent.trace_id,
-            span_id=self._hex_id(8),
-            sampled=parent is None or parent.sampled,
-        )
-        return Span(self, name, context, None if parent is None else parent.span_id, now_ns, epoch_ns, attributes)
+        trace_id, parent_id, sampled = parent or (self._hex_id(16), None, True)
+        context = SpanContext(trace_id, self._hex_id(8), sampled)
+        return Span(self, name, context, parent_id, now_ns, self._wall_ns() - now_ns, dict(attributes or {}))
 
     def _hex_id(self, size: int) -> str:
         text = self._random_bytes(size).hex()
@@ -100,7 +90,8 @@ class Tracer:
 
 
 class Span:
-    """One timed piece of work; a context manager. Made by `Tracer.start` and `Span.child`.
+    """One timed piece of work; a context manager. Made by `Tracer.start` and `Span.child`; the
+    attributes that they hand over become its own.
 
     Belongs to one thread at a time. After its end it never changes: later calls do nothing.
     """
@@ -125,56 +116,50 @@ class Span:
         parent_id: str | None,
         start_ns: int,
         epoch_ns: int,
-        attributes: Mapping[str, Attr],
+        attributes: dict[str, Attr],
     ) -> None:
         self.context = context
         self._tracer = tracer
-        self._name = name[:MAX_TEXT]
+        self._name = name
         self._parent_id = parent_id
         self._start_ns = start_ns
         self._epoch_ns = epoch_ns
-        self._attributes: dict[str, Attr] = {}
+        self._attributes = attributes
         self._error: str | None = None
         self._ended = False
-        self.update(attributes)
 
     def set(self, key: str, value: Attr) -> None:
         """Set one attribute; a longer string is cut at 256 characters, a float that is not finite becomes its name."""
         if not self._ended:
-            self._attributes[key] = _clean(value)
+            self._attributes[key] = value
 
     def update(self, attributes: Mapping[str, Attr]) -> None:
         """Set several attributes, as `set` does."""
-        for key, value in attributes.items():
-            self.set(key, value)
+        if not self._ended:
+            self._attributes.update(attributes)
 
     def child(self, name: str, /, **attributes: Attr) -> "Span":
         """Start a span below this one; names with dots go in as `**{"a.b": 1}`."""
-        tracer = self._tracer
-        return tracer._span(name, self.context, tracer._monotonic_ns(), self._epoch_ns, attributes)
+        tracer, (trace_id, span_id, sampled) = self._tracer, self.context
+        context = SpanContext(trace_id, tracer._hex_id(8), sampled)
+        return Span(tracer, name, context, span_id, tracer._monotonic_ns(), self._epoch_ns, attributes)
 
     def fail(self, error_type: str) -> None:
         """Mark the span as failed and set `error.type`: an HTTP status, a class name, `timeout` or `_OTHER`."""
         if not self._ended:
-            self._error = error_type[:MAX_TEXT]
-            self._attributes["error.type"] = self._error
+            self._error = self._attributes["error.type"] = error_type[:MAX_TEXT]
 
     def end(self) -> None:
         """Stop the clock and export the span; only the first call does anything."""
         if self._ended:
             return
         self._ended = True
-        self._tracer.sink.export(
-            SpanRecord(
-                self._name,
-                self.context.trace_id,
-                self.context.span_id,
-                self._parent_id,
-                self._epoch_ns + self._start_ns,
-                self._tracer._monotonic_ns() - self._start_ns,
-                self._attributes,
-                self._error,
-            )
+        tracer, (trace_id, span_id, _) = self._tracer, self.context
+        start_ns, duration_ns = self._epoch_ns + self._start_ns, tracer._monotonic_ns() - self._start_ns
+        name, attributes = self._name[:MAX_TEXT], self._attributes
+        _clean(attributes)
+        tracer.sink.export(
+            SpanRecord(name, trace_id, span_id, self._parent_id, start_ns, duration_ns, attributes, self._error)
         )
 
     def __enter__(self) -> Self:
@@ -189,9 +174,11 @@ class Span:
         self.end()
 
 
-def _clean(value: Attr) -> Attr:
-    if isinstance(value, str):
-        return value[:MAX_TEXT]
-    if isinstance(value, float) and not math.isfinite(value):
-        return repr(value)
-    return value
+def _clean(attributes: dict[str, Attr]) -> None:
+    """Cut what is too long, and name what JSON has no number for."""
+    for key, value in attributes.items():
+        if isinstance(value, str):
+            if len(value) > MAX_TEXT:
+                attributes[key] = value[:MAX_TEXT]
+        elif isinstance(value, float) and not math.isfinite(value):
+            attributes[key] = repr(value)

@@ -2,7 +2,6 @@
 
 import contextlib
 import unittest
-from dataclasses import replace
 from typing import Any
 
 from gateway import audit
@@ -240,7 +239,7 @@ class ListTest(AuditCase):
 
     def test_usage_is_summed_per_tenant_key_and_alias(self) -> None:
         """Requests, tokens and cost, as the holds of the requests say by now."""
-        used = replace(row("req_open"), prompt_tokens=10, completion_tokens=4)
+        used = row("req_open")._replace(prompt_tokens=10, completion_tokens=4)
         self.book.run(self.book.ledger.settle(self.open, 70, used))
         self.book.run(self.book.ledger.settle(self.unresolved, 55))
         self.book.ledger.record(row("req_other", key_id="key2"))

@@ -8,7 +8,7 @@ from itertools import pairwise
 from gateway import errors
 from gateway.errors import GatewayError
 from gateway.exposition import render
-from gateway.metrics import CODES, OVERHEAD_SECONDS, REQUEST_SECONDS, TTFT_SECONDS, Metrics
+from gateway.metrics import CODES, GATHERED, OVERHEAD_SECONDS, REQUEST_SECONDS, TTFT_SECONDS, Metrics
 from gateway.rows import Exit
 from llmkit.types import Usage
 from tests import _paths
@@ -130,6 +130,13 @@ class OtherTest(MetricsCase):
         page = self.page()
         self.assertEqual(page.value("gateway_refusals_total", code="draining"), 1)
         self.assertEqual(page.total("gateway_upstream_calls_total"), 1)
+
+    def test_few_notes_wait_to_be_entered(self) -> None:
+        """Also where no page is ever asked for."""
+        for _ in range(10 * GATHERED):
+            self.metrics.note_call("mini", "ok")
+        self.assertLess(len(self.metrics._notes), GATHERED)
+        self.assertEqual(self.page().total("gateway_upstream_calls_total"), 10 * GATHERED)
 
     def test_every_code_of_ours_is_known(self) -> None:
         """Those of the errors, and those that stand in the source."""

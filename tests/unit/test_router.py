@@ -216,6 +216,27 @@ class FittingTest(unittest.TestCase):
         self.assertEqual(self.names("any", SCHEMA), [["seeing", "all"]])
         self.assertEqual(self.names("any", TOOLS | IMAGE), [["all"]])
 
+    def test_a_plan_is_made_once_for_all_that_it_depends_on(self) -> None:
+        """The name, what `auto` means for the body, what the body needs, and the regions; nothing else of a request."""
+        asked: list[tuple[str, dict[str, Any], tuple[str, ...] | None]] = [
+            (name, body, regions)
+            for name in ("any", "cheap", "auto")
+            for body in (user("hi"), user("x" * 900), TOOLS)
+            for regions in (None, ("us",), ("us", "eu"))
+        ]
+        first = [self.catalog.plan(name, body, ("some",), regions) for name, body, regions in asked]
+        again = [self.catalog.plan(name, dict(body), (), regions) for name, body, regions in asked]
+        fresh = [self.plan_of_another_catalog(*one) for one in asked]
+        self.assertTrue(all(one is other for one, other in zip(first, again, strict=True)))
+        self.assertEqual(
+            [(stages(plan), plan.reason) for plan in again], [(stages(plan), plan.reason) for plan in fresh]
+        )
+
+    def plan_of_another_catalog(self, name: str, body: dict[str, Any], regions: tuple[str, ...] | None) -> RoutePlan:
+        """A plan that nothing was asked before."""
+        self.setUp()
+        return self.catalog.plan(name, body, (), regions)
+
     def test_a_stage_that_is_left_empty_is_none(self) -> None:
         """`auto` climbs over it."""
         self.assertEqual(self.names("auto", IMAGE), [["seeing"], ["all"]])
