@@ -133,22 +133,14 @@ def to_wire(body: Mapping[str, object], *, model: str, cap_field: str, cap: int,
                   request that is no stream (where upstreams refuse it), the field does not leave
     Raises ValueError if a text holds a lone surrogate or a number is not finite.
     """
-    asks_usage = stream_usage and bool(body.get("stream"))
-    wire: dict[str, object] = {}
-    for key, value in body.items():
-        if key == "model":
-            wire[key] = model
-        elif key in _CAP_FIELDS:
-            wire[cap_field] = cap
-        elif key == "stream_options":
-            if asks_usage:
-                wire[key] = {**(value if isinstance(value, Mapping) else {}), "include_usage": True}
-        elif key not in _REMOVED:
-            wire[key] = value
-    wire.setdefault("model", model)
-    wire.setdefault(cap_field, cap)
-    if asks_usage:
-        wire.setdefault("stream_options", {"include_usage": True})
+    wire = {cap_field if key in _CAP_FIELDS else key: value for key, value in body.items() if key not in _REMOVED}
+    wire["model"] = model
+    wire[cap_field] = cap
+    if stream_usage and wire.get("stream"):
+        options = wire.get("stream_options")
+        wire["stream_options"] = {**(options if isinstance(options, Mapping) else {}), "include_usage": True}
+    else:
+        wire.pop("stream_options", None)
     return wire_json.encode_strictly(wire)
 
 
