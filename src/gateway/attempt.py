@@ -4,7 +4,7 @@ One deployment, one attempt; whether there is another is decided elsewhere. Know
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from gateway.chat import ChatRequest
 from gateway.clock import Clock
@@ -21,8 +21,7 @@ from llmkit.tokens import approx_tokens, messages_tokens, prompt_bound
 from tracekit.trace import Span
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
+class Attempt(NamedTuple):
     """A call to one deployment as it will be made, the same at each retry. `bound_nanousd` is the most it can cost."""
 
     deployment: Deployment
@@ -33,7 +32,7 @@ class Attempt:
 
     @property
     def bound_nanousd(self) -> int:
-        return self.evidence().bound_nanousd(self.price)
+        return self.price.price.bound_nanousd(self.prompt_bound, self.output_bound)
 
     def evidence(self) -> Evidence:
         """A clean sheet of what is known of this call."""

@@ -19,9 +19,9 @@ from llmkit.openai_stream import ChunkShaper
 from llmkit.sse import DONE
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class UpstreamCall:
-    """One attempt: the wire body for one deployment.
+    """One attempt: the wire body for one deployment. Not to be changed, but for `at_end`.
 
     deadline_s   the request's monotonic deadline, None for none; time_left_s  how far off it is, >= 0
     credential   index of the provider's credential to use; 0 for a provider without any

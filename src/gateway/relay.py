@@ -131,8 +131,8 @@ class Relay:
 
     async def _deliver(self, completion: Completion) -> Answer:
         await self.settlement.close(Ending(self.exit, 200))
-        charge, raw = self.settlement.charge_of(self.evidence), completion.raw
-        if completion.usage is None and charge is not None:
+        raw = completion.raw
+        if completion.usage is None and (charge := self.settlement.charge_of(self.evidence)) is not None:
             raw = with_usage(raw, charge.usage)
         if self.keeper is not None:
             self.keeper.keep_whole(raw, completion)

@@ -8,6 +8,7 @@ What is held of an answer is counted in a room, and an answer for which there is
 Upstream text is only repeated for the caller's own faults, without the API key that was sent.
 """
 
+import functools
 import math
 import ssl
 import sys
@@ -27,7 +28,7 @@ from llmkit.openai_stream import ChunkShaper
 from llmkit.room import Claim, Room
 from llmkit.sse import DONE, EventTooLarge, SSEReader
 from llmkit.tokens import approx_tokens, messages_tokens
-from llmkit.transport import Exchange, Pool, Timeouts
+from llmkit.transport import Exchange, Pool, RequestHead, Timeouts
 from llmkit.types import Cancel, Pulse
 
 __all__ = ["OpenAICompatClient", "Timeouts", "UpstreamAnswer", "approx_tokens", "messages_tokens"]
@@ -64,7 +65,13 @@ class OpenAICompatClient:
         max_event_bytes, max_answer_bytes  bound one event, and a whole answer or stream
         room      what all answers together may hold of memory; without one, that is not bounded
         """
-        self._pool = Pool(base_url, timeouts=timeouts, clock=clock, ssl_context=ssl_context)
+        pool = self._pool = Pool(base_url, timeouts=timeouts, clock=clock, ssl_context=ssl_context)
+
+        @functools.lru_cache(maxsize=64)
+        def post_head(path: str, stream: bool, key: str | None) -> RequestHead:
+            return pool.head("POST", path, _headers(key, stream))
+
+        self._post_head = post_head
         self._api_key = api_key
         self._wall_s = wall_s
         self._max_event_bytes = max_event_bytes
@@ -91,21 +98,14 @@ class OpenAICompatClient:
         Raises ProviderError with every fact, what `cancel` gave (see transport), or ValueError with nothing sent.
         """
         key = api_key or self._api_key
-        exchange = self._pool.request(
-            "POST",
-            path,
-            _headers(key, stream, headers),
-            body,
-            cancel=cancel,
-            pulse=pulse,
-            deadline_s=deadline_s,
-        )
+        head = self._post_head(path, stream, key)
+        exchange = self._pool.request(head, body, headers, cancel=cancel, pulse=pulse, deadline_s=deadline_s)
         return self._answer(exchange, key)
 
     def models(self) -> tuple[str, ...]:
         """Ids of the models that the server says it serves, in its order. Raises ProviderError."""
-        headers = _headers(self._api_key, False, ())
-        exchange = self._pool.request("GET", "/models", headers, b"", cancel=None, deadline_s=None)
+        head = self._pool.head("GET", "/models", _headers(self._api_key, False))
+        exchange = self._pool.request(head, b"")
         with self._answer(exchange, self._api_key) as answer:
             try:
                 listed = decode_object(answer.whole()).get("data")
@@ -165,15 +165,11 @@ class UpstreamAnswer:
 
     What was received counts as held until let_go(); used as a context manager, it is closed and let go at the end.
 
-    request_id       the upstream's own name for the call
     is_event_stream  what the upstream says it sends, whatever was asked for
     """
 
     def __init__(self, exchange: Exchange, max_event_bytes: int, max_answer_bytes: int, claim: Claim) -> None:
-        head = exchange.head
-        name = head.get("x-request-id") or head.get("request-id")
-        self.request_id = name[:_REQUEST_ID_CHARS] if name else None
-        media_type = (head.get("content-type") or "").partition(";")[0]
+        media_type = (exchange.head.get("content-type") or "").partition(";")[0]
         self.is_event_stream = media_type.strip().lower() == "text/event-stream"
         self._exchange = exchange
         self._events: deque[bytes] = deque()
@@ -193,10 +189,15 @@ class UpstreamAnswer:
         self.close()
         self.let_go()
 
+    @property
+    def request_id(self) -> str | None:
+        """The upstream's own name for the call."""
+        name = self._exchange.head.get("x-request-id") or self._exchange.head.get("request-id")
+        return name[:_REQUEST_ID_CHARS] if name else None
+
     def whole(self) -> bytes:
         """The complete body without white space before it (some upstreams send some to stay connected)."""
-        announced = self._exchange.head.listed("content-length")
-        if announced and int(announced[0]) > self._limit:
+        if (self._exchange.head.length or 0) > self._limit:
             self._refuse_size()
         parts = []
         while (data := self._read()) is not None:
@@ -273,12 +274,11 @@ class UpstreamAnswer:
             self.refuse("there is no room for more of it beside the others in memory")
 
 
-def _headers(key: str | None, stream: bool, more: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+def _headers(key: str | None, stream: bool) -> list[tuple[str, str]]:
     headers = [
         ("content-type", "application/json"),
         ("accept", "text/event-stream, application/json" if stream else "application/json"),
         ("user-agent", "llmkit"),
-        *more,
     ]
     if key:
         headers.append(("authorization", f"Bearer {key}"))

@@ -11,18 +11,17 @@ HEAD or CONNECT. How the bytes were split never matters, also not for what can b
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 
 HEAD_LIMIT = 65_536  # what h11 and http.client allow: the heads of real providers are below 4 KiB
 CHUNK_LINE_LIMIT = 4_096  # a size has 16 digits at most, the rest are extensions that nobody sends
 TRAILER_LIMIT = 8_192
 
 _PROTOCOL = b"HTTP/1."
-_TEXT = r"[\t\x20-\x7e\x80-\xff]*+"
-_FIELD = rf"[!#$%&'*+\-.^_`|~0-9A-Za-z]+:{_TEXT}"
-_HEAD = re.compile(rf"HTTP/1\.([01]) ([1-5][0-9]{{2}})(?: {_TEXT})?(?:\r\n{_FIELD})*")
+_TEXT = rb"[\t\x20-\x7e\x80-\xff]*+"
+_FIELD = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+:" + _TEXT
+_HEAD = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9]{2})(?: " + _TEXT + rb")?((?:\r\n" + _FIELD + rb")*+\r\n)\r\n")
 _TRAILER = re.compile(_FIELD)
-_CHUNK_SIZE = re.compile(rf"([0-9A-Fa-f]{{1,16}})[\t ]*(?:;{_TEXT})?\r\n".encode("latin-1"))
+_CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})[\t ]*(?:;" + _TEXT + rb")?\r\n")
 _LENGTH = re.compile(r"[0-9]{1,18}")
 
 
@@ -30,23 +29,45 @@ class BadResponse(ValueError):
     """The bytes are not a whole, unambiguous HTTP/1.1 answer. The text holds nothing of the answer itself."""
 
 
-@dataclass(frozen=True, slots=True)
 class ResponseHead:
-    """The status, 200 to 599 (101 and other 1xx never appear), and the header fields in order, names in lower case."""
+    """The status, 200 to 599 (101 and other 1xx never appear), and the header fields.
 
-    status: int
-    headers: list[tuple[str, str]]
+    A provider sends twenty fields and more, of which a few are asked for: they are looked up in the text.
+
+    length  the bytes of the body as announced, None if they are not
+    """
+
+    __slots__ = ("_fields", "_lower", "length", "status")
+
+    def __init__(self, status: int, fields: str) -> None:
+        """fields: well-formed lines, with a CRLF before, between and after them. BadResponse if the lengths are not."""
+        self.status = status
+        self._fields = fields
+        self._lower = fields.lower()
+        self.length = _one_length(self.listed("content-length"))
+
+    @property
+    def headers(self) -> list[tuple[str, str]]:
+        """The fields in order, names in lower case."""
+        return [_field(line) for line in self._fields.split("\r\n")[1:-1]]
 
     def get(self, name: str) -> str | None:
         """The first value of a field, without the spaces around it; name in lower case."""
-        for key, value in self.headers:
-            if key == name:
-                return value
-        return None
+        at = self._lower.find(f"\r\n{name}:")
+        return None if at < 0 else self._value_at(at + len(name) + 3)
 
     def listed(self, name: str) -> list[str]:
         """The elements of a comma-separated field, over all its lines, in lower case."""
-        return [part.strip().lower() for key, value in self.headers if key == name for part in value.split(",")]
+        key, parts = f"\r\n{name}:", []
+        at = self._lower.find(key)
+        while at >= 0:
+            at += len(key)
+            parts += [part.strip().lower() for part in self._value_at(at).split(",")]
+            at = self._lower.find(key, at)
+        return parts
+
+    def _value_at(self, start: int) -> str:
+        return self._fields[start : self._fields.index("\r\n", start)].strip(" \t")
 
 
 class ResponseReader:
@@ -66,7 +87,8 @@ class ResponseReader:
         self._head_limit = head_limit
         self._head_seen = 0  # bytes of interim heads already skipped
         self._persistent = False
-        self._buffer = bytearray()  # received and not yet understood
+        self._buffer = b""  # received last, and what was not understood before
+        self._at = 0  # bytes of the buffer that are understood
         self._looked_at = 0  # bytes of the buffer that do not end a head: a drip is not searched again and again
         self._body: list[bytes] = []  # decoded and not yet taken
         self._remaining = 0  # bytes left of the body or of the chunk
@@ -80,6 +102,8 @@ class ResponseReader:
         self._buffer += data
         while self._step(self):
             pass
+        self._buffer = self._buffer[self._at :]
+        self._at = 0
         if self.complete and self._buffer:
             self.keep_alive = False
 
@@ -93,61 +117,60 @@ class ResponseReader:
 
     def take(self) -> bytes:
         """The body decoded since the last call, empty if nothing."""
-        taken = self._body[0] if len(self._body) == 1 else b"".join(self._body)
-        self._body.clear()
+        body = self._body
+        if not body:
+            return b""
+        taken = body[0] if len(body) == 1 else b"".join(body)
+        body.clear()
         return taken
 
     def _read_head(self) -> bool:
-        buffer = self._buffer
-        end = buffer.find(b"\r\n\r\n", max(self._looked_at - 3, 0), self._head_limit - self._head_seen)
+        buffer, start = self._buffer, self._at
+        limit = start + self._head_limit - self._head_seen
+        end = buffer.find(b"\r\n\r\n", start + max(self._looked_at - 3, 0), limit)
         if end < 0:
-            self._refuse_early()
-            self._looked_at = len(buffer)
+            self._refuse_early(buffer[start:])
             return False
-        text = buffer[:end].decode("latin-1")
-        del buffer[: end + 4]
+        self._at = end + 4
         self._looked_at = 0
-        matched = _HEAD.fullmatch(text)
+        matched = _HEAD.fullmatch(buffer, start, self._at)
         if matched is None:
             raise BadResponse("a status line or a header line that is malformed")
-        head = ResponseHead(int(matched[2]), [_field(line) for line in text.split("\r\n")[1:]])
-        if head.status == 101:
+        status = int(matched[2])
+        if status == 101:
             raise BadResponse("the protocol was switched unasked")
-        if head.status < 200:
-            self._head_seen += end + 4
+        if status < 200:
+            self._head_seen += self._at - start
             return True
-        self._frame(head, http_1_0=matched[1] == "0")
-        self.head = head
+        self.head = self._framed(ResponseHead(status, matched[3].decode("latin-1")), http_1_0=matched[1] == b"0")
         return True
 
-    def _refuse_early(self) -> None:
+    def _refuse_early(self, begun: bytes) -> None:
         """Refuse a head that no further byte can mend, so that junk does not have to wait for a clock."""
-        buffer = self._buffer
-        if not buffer.startswith(_PROTOCOL[: len(buffer)]):
+        if not begun.startswith(_PROTOCOL[: len(begun)]):
             raise BadResponse("not an HTTP/1.1 answer")
-        if buffer.count(b"\n", self._looked_at) != buffer.count(b"\r\n", max(self._looked_at - 1, 0)):
+        if begun.count(b"\n", self._looked_at) != begun.count(b"\r\n", max(self._looked_at - 1, 0)):
             raise BadResponse("a line of the head ends in a bare LF")
-        if len(buffer) >= self._head_limit - self._head_seen:
+        if len(begun) >= self._head_limit - self._head_seen:
             raise BadResponse(f"the head is longer than {self._head_limit} bytes")
+        self._looked_at = len(begun)
 
-    def _frame(self, head: ResponseHead, *, http_1_0: bool) -> None:
+    def _framed(self, head: ResponseHead, *, http_1_0: bool) -> ResponseHead:
         """Choose how the body ends (RFC 9112 section 6.3), and whether the connection outlives it."""
-        codings, lengths = head.listed("transfer-encoding"), head.listed("content-length")
-        options = head.listed("connection")
+        codings, options = head.listed("transfer-encoding"), head.listed("connection")
         self._persistent = "close" not in options and (not http_1_0 or "keep-alive" in options)
-        if codings and (lengths or http_1_0 or codings != ["chunked"]):
+        if codings and (head.length is not None or http_1_0 or codings != ["chunked"]):
             raise BadResponse("a transfer coding that is unknown, or beside a length, or from HTTP/1.0")
-        if len(set(lengths)) > 1 or (lengths and not _LENGTH.fullmatch(lengths[0])):
-            raise BadResponse("the content length is not one plain number")
         if head.status in (204, 304):
             self._finish()
         elif codings:
             self._step = ResponseReader._read_chunk_size
-        elif lengths:
-            self._remaining = int(lengths[0])
+        elif head.length is not None:
+            self._remaining = head.length
             self._step = ResponseReader._read_length
         else:
             self._step = ResponseReader._read_to_the_end
+        return head
 
     def _read_length(self) -> bool:
         self._decode()
@@ -156,13 +179,13 @@ class ResponseReader:
         return False
 
     def _read_to_the_end(self) -> bool:
-        self._remaining = len(self._buffer)
+        self._remaining = len(self._buffer) - self._at
         self._decode()
         return False
 
     def _read_chunk_size(self) -> bool:
-        buffer = self._buffer
-        matched = _CHUNK_SIZE.match(buffer, 0, CHUNK_LINE_LIMIT)
+        buffer, at = self._buffer, self._at
+        matched = _CHUNK_SIZE.match(buffer, at, at + CHUNK_LINE_LIMIT)
         if matched is None:
             if self._line(CHUNK_LINE_LIMIT) is not None:
                 raise BadResponse("a chunk size that is not a hexadecimal number")
@@ -170,21 +193,21 @@ class ResponseReader:
         size, start = int(matched[1], 16), matched.end()
         end = start + size
         if size and buffer[end : end + 2] == b"\r\n":  # all of it is here, as on most reads of a stream
-            self._body.append(bytes(buffer[start:end]))
-            del buffer[: end + 2]
+            self._body.append(buffer[start:end])
+            self._at = end + 2
             return True
-        del buffer[:start]
+        self._at = start
         self._remaining = size
         self._step = ResponseReader._read_chunk if size else ResponseReader._read_trailer
         return True
 
     def _read_chunk(self) -> bool:
         self._decode()
-        if self._remaining or len(self._buffer) < 2:
+        if self._remaining or len(self._buffer) < self._at + 2:
             return False
-        if not self._buffer.startswith(b"\r\n"):
+        if not self._buffer.startswith(b"\r\n", self._at):
             raise BadResponse("a chunk that is longer than its size")
-        del self._buffer[:2]
+        self._at += 2
         self._step = ResponseReader._read_chunk_size
         return True
 
@@ -202,22 +225,22 @@ class ResponseReader:
 
     def _decode(self) -> None:
         """Move what is there of the remaining bytes from the buffer to the body."""
-        piece = bytes(self._buffer[: self._remaining])
+        piece = self._buffer[self._at : self._at + self._remaining]
         if piece:
             self._body.append(piece)
-            del self._buffer[: len(piece)]
+            self._at += len(piece)
             self._remaining -= len(piece)
 
-    def _line(self, limit: int) -> str | None:
+    def _line(self, limit: int) -> bytes | None:
         """The next line without its CRLF, or None until it is whole; with it, it has at most limit bytes."""
-        end = self._buffer.find(b"\r\n", 0, max(limit, 0))
+        start = self._at
+        end = self._buffer.find(b"\r\n", start, start + max(limit, 0))
         if end < 0:
-            if len(self._buffer) >= limit:
+            if len(self._buffer) - start >= limit:
                 raise BadResponse("a chunk size line or the trailers are too long")
             return None
-        line = self._buffer[:end].decode("latin-1")
-        del self._buffer[: end + 2]
-        return line
+        self._at = end + 2
+        return self._buffer[start:end]
 
     def _finish(self) -> None:
         self.complete = True
@@ -226,6 +249,15 @@ class ResponseReader:
 
     def _read_nothing(self) -> bool:
         return False
+
+
+def _one_length(lengths: list[str]) -> int | None:
+    """The length that all of these say, None if there are none. Raises BadResponse."""
+    if not lengths:
+        return None
+    if lengths.count(lengths[0]) != len(lengths) or not _LENGTH.fullmatch(lengths[0]):
+        raise BadResponse("the content length is not one plain number")
+    return int(lengths[0])
 
 
 def _field(line: str) -> tuple[str, str]:

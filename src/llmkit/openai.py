@@ -16,8 +16,7 @@ Rules:
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from llmkit import wire_json
 from llmkit.types import Usage
@@ -58,6 +57,8 @@ _FINISH_ALIASES: Final = {
     "safety": "content_filter",
     "tool_use": "tool_calls",
 }
+_TEXTS_OF_A_MESSAGE: Final = ("content", "refusal")
+"""Null where the model did not write any."""
 _WRITTEN_TEXTS: Final = frozenset({"content", "refusal", "reasoning_content"})
 _MAX_COUNT: Final = 2**53
 """The last integer that every JSON reader holds exactly; no real count comes near."""
@@ -100,8 +101,7 @@ class WireError(ValueError):
         self.usage = usage
 
 
-@dataclass(frozen=True, slots=True)
-class Completion:
+class Completion(NamedTuple):
     """A whole answer.
 
     raw             JSON ready for the client; the upstream's own bytes if nothing had to be repaired
@@ -133,22 +133,14 @@ def to_wire(body: Mapping[str, object], *, model: str, cap_field: str, cap: int,
                   request that is no stream (where upstreams refuse it), the field does not leave
     Raises ValueError if a text holds a lone surrogate or a number is not finite.
     """
-    asks_usage = stream_usage and bool(body.get("stream"))
-    wire: dict[str, object] = {}
-    for key, value in body.items():
-        if key == "model":
-            wire[key] = model
-        elif key in _CAP_FIELDS:
-            wire[cap_field] = cap
-        elif key == "stream_options":
-            if asks_usage:
-                wire[key] = {**(value if isinstance(value, Mapping) else {}), "include_usage": True}
-        elif key not in _REMOVED:
-            wire[key] = value
-    wire.setdefault("model", model)
-    wire.setdefault(cap_field, cap)
-    if asks_usage:
-        wire.setdefault("stream_options", {"include_usage": True})
+    wire = {cap_field if key in _CAP_FIELDS else key: value for key, value in body.items() if key not in _REMOVED}
+    wire["model"] = model
+    wire[cap_field] = cap
+    if stream_usage and wire.get("stream"):
+        options = wire.get("stream_options")
+        wire["stream_options"] = {**(options if isinstance(options, Mapping) else {}), "include_usage": True}
+    else:
+        wire.pop("stream_options", None)
     return wire_json.encode_strictly(wire)
 
 
@@ -161,22 +153,26 @@ def parse_usage(value: object) -> Usage | None:
     Not believed: anything but an object, a missing prompt or completion count, a count that is no int from 0 to
     2**53, nothing but zeros. More cached than prompt tokens is kept as it came.
     """
-    if not isinstance(value, dict):
+    if type(value) is not dict:
         return None
     prompt = _object_at(value, "prompt_tokens_details")
-    completion = _object_at(value, "completion_tokens_details")
     cached = prompt.get("cached_tokens")
+    if cached is None:
+        cached = value.get("prompt_cache_hit_tokens")
+    written = prompt.get("cache_write_tokens")
+    reasoning = _object_at(value, "completion_tokens_details").get("reasoning_tokens")
     counts: tuple[Any, ...] = (
         value.get("prompt_tokens"),
-        _or_zero(value.get("prompt_cache_hit_tokens") if cached is None else cached),
-        _or_zero(prompt.get("cache_write_tokens")),
+        0 if cached is None else cached,
+        0 if written is None else written,
         value.get("completion_tokens"),
-        _or_zero(completion.get("reasoning_tokens")),
+        0 if reasoning is None else reasoning,
     )
-    for count in counts:
-        if type(count) is not int or not 0 <= count <= _MAX_COUNT:
-            return None
-    return Usage(*counts) if any(counts) else None
+    try:
+        usage = Usage(*counts)
+    except ValueError:
+        return None
+    return usage if 0 < max(counts) <= _MAX_COUNT else None
 
 
 def usage_of(document: JsonObject) -> Usage | None:
@@ -206,10 +202,6 @@ def with_usage(raw: bytes, usage: Usage) -> bytes:
 def _object_at(document: JsonObject, key: str) -> JsonObject:
     value = document.get(key)
     return value if isinstance(value, dict) else {}
-
-
-def _or_zero(count: Any) -> Any:
-    return 0 if count is None else count
 
 
 # Answers
@@ -244,65 +236,86 @@ def from_wire(raw: bytes, *, new_id: NewId = random_id, created: int = 0, model:
     if type(choices) is not list or not choices:
         raise Malformed("an answer without choices")
     usage = usage_of(document)
-    finished = all(isinstance(choice, dict) and _gives_reason(choice) for choice in choices)
     edited = _repair_head(document, new_id, created, model)
+    finished, text_bytes = True, 0
     for position, choice in enumerate(choices):
-        edited |= _repair_choice(choice, position, new_id, usage)
-    if usage and isinstance(document.get("usage"), dict):
-        edited |= _fill(document["usage"], "total_tokens", usage.total_tokens)
-    elif usage:
-        edited |= _put(document, "usage", usage_object(usage))
+        message = choice.get("message") if type(choice) is dict else None
+        if type(message) is not dict:
+            raise Malformed("a choice without a message")
+        finished = finished and bool(choice.get("finish_reason")) and knows_reason(choice)
+        edited |= _repair_message(message, new_id) | _repair_choice(choice, message, position, usage)
+        text_bytes += written_bytes(message)
+    if usage is not None:
+        edited |= _repair_usage(document, usage)
     return Completion(
         raw=wire_json.encode(document) if edited else raw,
         document=document,
         usage=usage,
-        finish_reasons=tuple(choice["finish_reason"] for choice in choices),
-        text_bytes=sum(written_bytes(choice["message"]) for choice in choices),
+        finish_reasons=tuple([choice["finish_reason"] for choice in choices]),
+        text_bytes=text_bytes,
         finished=finished,
     )
 
 
-def _gives_reason(choice: JsonObject) -> bool:
-    return bool(choice.get("finish_reason")) and knows_reason(choice)
-
-
 def _repair_head(document: JsonObject, new_id: NewId, created: int, model: str) -> bool:
-    has_id = type(document.get("id")) is str and document["id"]
-    time = document.get("created")
-    edited = not has_id and _put(document, "id", "chatcmpl-" + new_id())
-    edited |= document.get("object") != "chat.completion" and _put(document, "object", "chat.completion")
-    edited |= type(time) is not int and _put(document, "created", whole_seconds(time) or created)
-    name = public_model(document.get("model")) or model
-    edited |= document.get("model") != name and _put(document, "model", name)
+    name, time, model_name = document.get("id"), document.get("created"), document.get("model")
+    edited = False
+    if type(name) is not str or not name:
+        edited = _put(document, "id", "chatcmpl-" + new_id())
+    if document.get("object") != "chat.completion":
+        edited = _put(document, "object", "chat.completion")
+    if type(time) is not int:
+        edited = _put(document, "created", whole_seconds(time) or created)
+    public_name = public_model(model_name) or model
+    if public_name != model_name:
+        edited = _put(document, "model", public_name)
     return edited
 
 
-def _repair_choice(choice: Any, position: int, new_id: NewId, usage: Usage | None) -> bool:
-    message = choice.get("message") if isinstance(choice, dict) else None
-    if not isinstance(message, dict):
-        raise Malformed("a choice without a message")
-    edited = _repair_message(message, new_id)
-    edited |= _fill(choice, "index", position) | _fill(choice, "logprobs", None)
+def _repair_choice(choice: JsonObject, message: JsonObject, position: int, usage: Usage | None) -> bool:
+    """Repair what stands around a message that is repaired already."""
+    edited = False
+    if choice.get("index") is None:
+        edited = _put(choice, "index", position)
+    if "logprobs" not in choice:
+        edited = _put(choice, "logprobs", None)
     reason = finish_reason(choice, calls_sent=bool(message.get("tool_calls")), usage=usage)
-    edited |= choice.get("finish_reason") != reason and _put(choice, "finish_reason", reason)
+    if choice.get("finish_reason") != reason:
+        edited = _put(choice, "finish_reason", reason)
     return edited
 
 
 def _repair_message(message: JsonObject, new_id: NewId) -> bool:
-    edited = _fill(message, "role", "assistant") | _fill(message, "content", None) | _fill(message, "refusal", None)
+    edited = False
+    if message.get("role") is None:
+        edited = _put(message, "role", "assistant")
+    for key in _TEXTS_OF_A_MESSAGE:
+        if key not in message:
+            edited = _put(message, key, None)
     edited |= flatten_content(message)
     for call in tool_calls(message):
-        edited |= not call.get("id") and _put(call, "id", "call_" + new_id())
-        edited |= _fill(call, "type", "function") | arguments_to_text(call)
-        function = _object_at(call, "function")
-        edited |= _text(function.get("name")) is not None and _fill(function, "arguments", "{}")
+        edited |= _repair_call(call, new_id)
     return edited
 
 
-def _fill(document: JsonObject, key: str, value: object) -> bool:
-    """Set a key that is missing, or null where the form has none; whether it was."""
-    missing = key not in document if value is None else document.get(key) is None
-    return missing and _put(document, key, value)
+def _repair_call(call: JsonObject, new_id: NewId) -> bool:
+    edited = arguments_to_text(call)
+    if not call.get("id"):
+        edited = _put(call, "id", "call_" + new_id())
+    if call.get("type") is None:
+        edited = _put(call, "type", "function")
+    function = _object_at(call, "function")
+    if _text(function.get("name")) is not None and function.get("arguments") is None:
+        edited = _put(function, "arguments", "{}")
+    return edited
+
+
+def _repair_usage(document: JsonObject, usage: Usage) -> bool:
+    """Let the document say what was read of it, in the place and with the sum that clients look for."""
+    reported = document.get("usage")
+    if type(reported) is not dict:
+        return _put(document, "usage", usage_object(usage))
+    return reported.get("total_tokens") is None and _put(reported, "total_tokens", usage.total_tokens)
 
 
 def _put(document: JsonObject, key: str, value: object) -> bool:
@@ -332,20 +345,25 @@ def finish_reason(choice: JsonObject, *, calls_sent: bool, usage: Usage | None =
     calls_sent  whether the choice called tools, which some upstreams end with "stop"
     usage       what a WireError should carry, raised if the reason is "error"
     """
-    raw = str(choice.get("finish_reason")).lower()
-    if raw == "error":
-        raise _wire_error(_error_facts(choice), usage=usage)
-    reason = _known_reason(raw) or "stop"
+    reason = _known_reason(choice)
+    if reason is None:
+        if str(choice.get("finish_reason")).lower() == "error":
+            raise _wire_error(_error_facts(choice), usage=usage)
+        reason = "stop"
     return "tool_calls" if calls_sent and reason == "stop" else reason
 
 
 def knows_reason(choice: JsonObject) -> bool:
     """Whether the choice's finish reason has a meaning here, and is not taken for "stop" for want of one."""
-    return _known_reason(str(choice.get("finish_reason")).lower()) is not None
+    return _known_reason(choice) is not None
 
 
-def _known_reason(raw: str) -> str | None:
-    return raw if raw in FINISH_REASONS else _FINISH_ALIASES.get(raw)
+def _known_reason(choice: JsonObject) -> str | None:
+    given = choice.get("finish_reason")
+    if type(given) is str and given in FINISH_REASONS:
+        return given
+    spelled = str(given).lower()
+    return spelled if spelled in FINISH_REASONS else _FINISH_ALIASES.get(spelled)
 
 
 def flatten_content(message: JsonObject) -> bool:

@@ -28,7 +28,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, NoReturn
+from typing import Any, NewType, NoReturn
 
 from llmkit.base_url import BaseUrl
 from llmkit.errors import ProviderError, ProviderErrorKind
@@ -42,6 +42,10 @@ SEND_BYTES = 262_144  # a larger body leaves in slices, so that it is not copied
 END_S = 0.005  # far longer than the end takes to follow, and shorter than a connection takes to open
 ONE_WRITE_BYTES = 65_536  # a body up to this size is copied behind its head, to leave in the same packet
 
+RequestHead = NewType("RequestHead", bytes)
+"""Of requests through one pool, but for what each has of its own; made by Pool.head alone."""
+
+_NEVER = Deadline(math.inf, "rest")
 _RESET = struct.pack("ii", 1, 0)  # half a request is not for delivery, and its reader may never make room for the rest
 _METHODS = frozenset(("DELETE", "GET", "PATCH", "POST", "PUT"))  # not HEAD: its answer is framed otherwise
 _OWN_HEADERS = frozenset(
@@ -110,12 +114,23 @@ class Pool:
         self._idle: deque[tuple[float, socket.socket]] = deque()  # since when, oldest first
         self._closed = False
 
+    def head(self, method: str, path: str, headers: Sequence[tuple[str, str]]) -> RequestHead:
+        """What many requests have in common, rendered once for all of them.
+
+        path     appended to the base URL's; starts with a slash, may hold a query
+        headers  beside Host, Content-Length and Accept-Encoding, which are the transport's own
+        Raises ValueError if it cannot be written safely.
+        """
+        if method not in _METHODS or not _PATH.fullmatch(path):
+            raise ValueError("a request needs a known method, and a path of visible ASCII that starts with a slash")
+        target = f"{method} {self.base_url.path}{path} HTTP/1.1\r\nhost: {self.base_url.authority}\r\n"
+        return RequestHead(f"{target}accept-encoding: identity\r\n{_header_lines(headers)}".encode("latin-1"))
+
     def request(
         self,
-        method: str,
-        path: str,
-        headers: Sequence[tuple[str, str]],
+        head: RequestHead,
         body: bytes,
+        headers: Sequence[tuple[str, str]] = (),
         *,
         cancel: Cancel | None = None,
         pulse: Pulse | None = None,
@@ -123,23 +138,27 @@ class Pool:
     ) -> "Exchange":
         """Send a request and wait for the head of its answer.
 
-        path        appended to the base URL's; starts with a slash, may hold a query
-        headers     beside Host, Content-Length and Accept-Encoding, which are the transport's own
+        head        of this pool
+        headers     what this request has beside those of its head
         cancel      watched until the Exchange is closed
         pulse       beats while the call waits for anything, until then
         deadline_s  the point on `clock` at which the caller's own time is over
         Returns an Exchange whose head has any status from 200 but 3xx; close it.
-        Raises ValueError, and nothing was sent, if the request cannot be written safely; else see the module.
+        Raises ValueError, and nothing was sent, if the headers cannot be written safely; else see the module.
         """
-        request = self._render(method, path, headers, body)
-        call = self._begin(cancel, pulse, deadline_s)
-        pooled = self._take_idle()
+        request = _request(head, body, headers)
+        now_s = self._clock()
+        limit = Deadline(now_s + self._timeouts.total_s, "total")
+        if deadline_s is not None:
+            limit = min(limit, Deadline(deadline_s, "client"))
+        call = Call(self._clock, cancel, limit, pulse)
+        pooled = self._take_idle(now_s)
         if pooled is not None:
             try:
-                return self._exchange(pooled, call, reused=True).start(request)
+                return Exchange(pooled, call, self._timeouts, self._give_back, reused=True).start(request)
             except _StaleError:
                 pass
-        return self._exchange(self._connect(call), call, reused=False).start(request)
+        return Exchange(self._connect(call), call, self._timeouts, self._give_back, reused=False).start(request)
 
     @property
     def idle(self) -> int:
@@ -154,34 +173,12 @@ class Pool:
         for _, sock in waiting:
             sock.close()
 
-    def _render(self, method: str, path: str, headers: Sequence[tuple[str, str]], body: bytes) -> list[bytes]:
-        """The bytes to send, head and body in one piece when that is cheap."""
-        if method not in _METHODS or not _PATH.fullmatch(path):
-            raise ValueError("a request needs a known method, and a path of visible ASCII that starts with a slash")
-        lines = [
-            f"{method} {self.base_url.path}{path} HTTP/1.1\r\nhost: {self.base_url.authority}\r\n"
-            f"accept-encoding: identity\r\ncontent-length: {len(body)}\r\n"
-        ]
-        lines.extend(_header_line(name, value) for name, value in headers)
-        lines.append("\r\n")
-        head = "".join(lines).encode("latin-1")
-        return [head + body] if len(body) <= ONE_WRITE_BYTES else [head, body]
-
-    def _begin(self, cancel: Cancel | None, pulse: Pulse | None, deadline_s: float | None) -> Call:
-        limit = Deadline(self._clock() + self._timeouts.total_s, "total")
-        if deadline_s is not None:
-            limit = min(limit, Deadline(deadline_s, "client"))
-        return Call(self._clock, cancel, limit, pulse)
-
-    def _exchange(self, sock: socket.socket, call: Call, *, reused: bool) -> "Exchange":
-        return Exchange(sock, call, self._timeouts, self._give_back, reused=reused)
-
-    def _take_idle(self) -> socket.socket | None:
+    def _take_idle(self, now_s: float) -> socket.socket | None:
         with self._lock:
             if not self._idle:
                 return None
             since_s, sock = self._idle.pop()
-        if self._clock() - since_s <= self._max_idle_s:
+        if now_s - since_s <= self._max_idle_s:
             return sock
         sock.close()
         return None
@@ -247,7 +244,7 @@ class Exchange:
         self._watch = Watch(sock.fileno(), call)
         self._ttft = Deadline(call.clock() + timeouts.ttft_s, "ttft")
         self._idle_s = timeouts.idle_s
-        self._rest = Deadline(math.inf, "rest")
+        self._rest = _NEVER
         self._give_back = give_back
         self._reused = reused
         self._reader = ResponseReader()
@@ -263,7 +260,7 @@ class Exchange:
         try:
             if self._reused and self._watch.ready(select.POLLIN):
                 raise ConnectionResetError(errno.ECONNRESET, "closed while it was idle")
-            self._request_is_out = all(self._write(part) for part in request)
+            self._request_is_out = all(map(self._write, request))
             while (head := self._reader.head) is None:
                 self._receive(self._ttft)
             if 300 <= head.status < 400:
@@ -281,11 +278,12 @@ class Exchange:
         """
         if not self._open:
             raise ValueError("the exchange is closed")
+        deadline = None
         try:
-            deadline = self._body_deadline(awaiting_first)
             while not (data := self._reader.take()):
                 if self._reader.complete:
                     return None
+                deadline = deadline or self._body_deadline(awaiting_first)
                 self._receive(deadline)
         except BaseException as error:  # noqa: BLE001 - raised again
             self._abandon(error)
@@ -317,12 +315,12 @@ class Exchange:
 
     def _write(self, data: bytes) -> bool:
         """Send all of data; False if the upstream answered or hung up before it took everything."""
-        view, at = memoryview(data), 0
+        left = memoryview(data)
         mask = select.POLLOUT if self._tls else select.POLLOUT | select.POLLIN
         self._sent = self._sent or self._tls is not None  # TLS does not tell what a blocked write has let out
-        while at < len(view):
+        while left:
             try:
-                at += self._sock.send(view[at : at + SEND_BYTES])
+                left = left[self._sock.send(left[:SEND_BYTES]) :]
                 self._sent = True
             except ssl.SSLWantReadError:
                 self._watch.wait(select.POLLIN, self._ttft)
@@ -469,13 +467,27 @@ def _secure(sock: socket.socket, context: ssl.SSLContext, host: str, call: Call,
         raise
 
 
-@functools.lru_cache(maxsize=128)  # most headers are the same on every call
-def _header_line(name: str, value: str) -> str:
+def _request(head: RequestHead, body: bytes, headers: Sequence[tuple[str, str]]) -> list[bytes]:
+    """The bytes to send, head and body in one piece when that is cheap."""
+    whole_head = b"%b%bcontent-length: %d\r\n\r\n" % (head, _header_lines(headers).encode("latin-1"), len(body))
+    return [whole_head + body] if len(body) <= ONE_WRITE_BYTES else [whole_head, body]
+
+
+def _header_lines(headers: Sequence[tuple[str, str]]) -> str:
+    return "".join([f"{_header_name(name)}: {_header_value(name, value)}\r\n" for name, value in headers])
+
+
+@functools.lru_cache(maxsize=128)  # callers have a few
+def _header_name(name: str) -> str:
     if not _TOKEN.fullmatch(name) or name.lower() in _OWN_HEADERS:
         raise ValueError(f"not a header for a caller to set: {name!r}")
+    return name
+
+
+def _header_value(name: str, value: str) -> str:
     if _NOT_IN_A_VALUE.search(value):
         raise ValueError(f"the value of header {name!r} holds a control character, or one beyond Latin-1")
-    return f"{name}: {value}\r\n"
+    return value
 
 
 @functools.cache

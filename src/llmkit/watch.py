@@ -6,7 +6,6 @@ Decides which of them was first. Knows nothing of what travels over the descript
 import math
 import select
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from llmkit.types import Cancel, Pulse
@@ -37,8 +36,7 @@ class Deadline(NamedTuple):
     clock: str
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """What stays the same over every wait of one call: its clock, its caller, and its last deadline."""
 
     clock: Callable[[], float]
@@ -51,17 +49,6 @@ class Call:
         if self.clock() >= self.limit.at_s:
             raise ExpiredError(self.limit.clock)
 
-    def beat(self, now_s: float) -> float:
-        """Let the pulse beat if it is due by `now_s`; returns when it will be due next. Raises CancelledError."""
-        if self.pulse is None:
-            return math.inf
-        if self.pulse.due_s <= now_s:
-            try:
-                self.pulse.beat()
-            except Exception as reason:
-                raise CancelledError(reason) from reason
-        return self.pulse.due_s
-
 
 class Watch:
     """Waits for events of one descriptor, for one call. A cancellation goes before events that came with it.
@@ -69,25 +56,28 @@ class Watch:
     fd  None where there is nothing to wait for but the call's own cancellation, pulse and clocks
     """
 
-    __slots__ = ("_call", "_fd", "_poll")
+    __slots__ = ("_call", "_fd", "_mask", "_poll")
 
     def __init__(self, fd: int | None, call: Call) -> None:
         self._fd = fd
         self._call = call
+        self._mask = 0  # what of fd the poll looks for so far
         self._poll = select.poll()
         if call.cancel is not None:
             self._poll.register(call.cancel.fd, call.cancel.mask)
 
     def wait(self, mask: int, deadline: Deadline) -> int:
         """Block until there are events, and return them. Raises ExpiredError or CancelledError."""
-        end = min(deadline, self._call.limit)
+        call = self._call
+        end = deadline if deadline < call.limit else call.limit
         while True:
-            now_s = self._call.clock()
+            now_s = call.clock()
             left_s = end.at_s - now_s
             if left_s <= 0:
                 raise ExpiredError(end.clock)
-            until_beat_s = max(self._call.beat(now_s) - now_s, 0)
-            events = self._look(mask, math.ceil(min(left_s, until_beat_s, _LONGEST_POLL_S) * 1000))
+            if call.pulse is not None:
+                left_s = min(left_s, _until_beat_s(call.pulse, now_s))
+            events = self._look(mask, math.ceil(min(left_s, _LONGEST_POLL_S) * 1000))
             if events:
                 return events
 
@@ -97,8 +87,9 @@ class Watch:
         return self._look(mask, 0)
 
     def _look(self, mask: int, timeout_ms: int) -> int:
-        if self._fd is not None:
+        if self._fd is not None and mask != self._mask:
             self._poll.register(self._fd, mask)
+            self._mask = mask
         seen = 0
         for fd, events in self._poll.poll(timeout_ms):
             if fd == self._fd:
@@ -106,3 +97,13 @@ class Watch:
             elif self._call.cancel is not None and (reason := self._call.cancel.reason()) is not None:
                 raise CancelledError(reason)
         return seen
+
+
+def _until_beat_s(pulse: Pulse, now_s: float) -> float:
+    """Let the pulse beat if it is due; seconds until it is due next. Raises CancelledError."""
+    if pulse.due_s <= now_s:
+        try:
+            pulse.beat()
+        except Exception as reason:
+            raise CancelledError(reason) from reason
+    return max(pulse.due_s - now_s, 0.0)

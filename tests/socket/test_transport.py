@@ -81,8 +81,8 @@ class TransportTest(unittest.TestCase):
 
 def post(pool: Pool, body: bytes = b"{}", cancel: Cancel | None = None, deadline_s: float | None = None) -> Exchange:
     """A call up to the head of its answer."""
-    headers = [("authorization", "Bearer k")]
-    return pool.request("POST", "/chat", headers, body, cancel=cancel, deadline_s=deadline_s)
+    head = pool.head("POST", "/chat", [("authorization", "Bearer k")])
+    return pool.request(head, body, cancel=cancel, deadline_s=deadline_s)
 
 
 def call(pool: Pool, body: bytes = b"{}", cancel: Cancel | None = None, deadline_s: float | None = None) -> bytes:
@@ -178,8 +178,8 @@ class ExchangeTest(TransportTest):
         expected = {
             "host": f"127.0.0.1:{upstream.port}",
             "accept-encoding": "identity",
-            "content-length": "7",
             "authorization": "Bearer k",
+            "content-length": "7",
         }
         self.assertEqual(request.headers, list(expected.items()))
 

@@ -94,11 +94,11 @@ async def _waits_unseeing(self: _HttpCaller, seconds: float) -> None:
     pause(0.2)
 
 
-_exchange = transport.Pool._exchange
+_Exchange = transport.Exchange
 
 
-def _takes_it_for_fresh(self: transport.Pool, *facts: Any, reused: bool) -> transport.Exchange:
-    return _exchange(self, *facts, reused=False)
+def _takes_it_for_fresh(*facts: Any, reused: bool) -> transport.Exchange:
+    return _Exchange(*facts, reused=False)
 
 
 def _one_key_for_all(text: str) -> Question:
@@ -121,7 +121,7 @@ FAULTS: dict[str, list[Any]] = {
     "lying-usage": [mock.patch.object(settlement, "assess", _believes_usage)],
     "failed-call-with-usage": [mock.patch.object(Settlement, "_charge_of", lambda self, held, left=False: None)],
     "attempts-share-no-hold": [mock.patch.object(Settlement, "cover", _shares_the_hold)],
-    "stale-connection": [mock.patch.object(transport.Pool, "_exchange", _takes_it_for_fresh)],
+    "stale-connection": [mock.patch.object(transport, "Exchange", _takes_it_for_fresh)],
     "client-leaves": [mock.patch.object(_HttpCaller, "cancel", None)],
     "cache-across-tenants": [mock.patch.object(caching, "cache_keys", _key_of_texts), _ANY_TENANT],
     "cache-timing": [mock.patch.object(caching, "cache_keys", _key_of_texts), _ANY_TENANT],

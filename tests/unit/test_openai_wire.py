@@ -122,6 +122,7 @@ class RequestTest(unittest.TestCase):
         for stream in (False, None):
             self.assertNotIn("stream_options", wire({"stream": stream, "stream_options": options}))
         self.assertNotIn("stream_options", wire({"model": "a"}))
+        self.assertNotIn("stream_options", wire({"stream_options": None}))
 
     def test_what_is_no_json_is_refused(self) -> None:
         """A lone surrogate, and numbers that would leave as null, also beside a real null."""
