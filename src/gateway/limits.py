@@ -7,8 +7,8 @@ of it, and no time refills two units. Time is handed in; nothing here reads a cl
 
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
 from fractions import Fraction
+from typing import NamedTuple
 
 from gateway.context import RateState
 
@@ -18,8 +18,7 @@ REMEMBERED = 4096
 """Units of one bucket that can still be given back: several times what a server has in flight. An older one is kept."""
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """Whether a unit was taken; if not, `retry_after_s` is when the next one will be there. `unit` names it."""
 
     admitted: bool
