@@ -24,6 +24,7 @@ from gateway.config import load
 from gateway.data_dir import DataDir
 from gateway.engines.threads import BlockingEffects
 from gateway.errors import ClientGone, Draining
+from gateway.headers import request_id
 from gateway.http_head import HttpRefusal
 from gateway.oplog import OpLog
 from gateway.providers import LiveProvider, Provider
@@ -209,7 +210,7 @@ class Inside(Running):
             self.clock,
             exempt=EXEMPT_PATHS.__contains__,
             on_error=self._report,
-            stamp=lambda: [("x-request-id", self.gateway.new_facts().request_id)],
+            stamp=lambda: [request_id(self.gateway.new_facts())],
         )
         self._server.start()
         self.address = ("127.0.0.1", self._server.server_port)

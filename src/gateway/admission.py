@@ -5,8 +5,8 @@ asks for and takes its unit of the rate limit. A unit goes back if the request i
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import NamedTuple
 
 from gateway.chat import ChatRequest
 from gateway.clock import Clock
@@ -19,8 +19,7 @@ from gateway.limits import Decision, TokenBucket
 from gateway.router import Catalog, RoutePlan
 
 
-@dataclass(frozen=True, slots=True)
-class Admitted:
+class Admitted(NamedTuple):
     """A request that may go on, and how to take that back."""
 
     plan: RoutePlan

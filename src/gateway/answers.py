@@ -4,20 +4,21 @@ Pure. Decides nothing but how an answer looks on the wire; a header with a contr
 """
 
 import json
-import re
 from collections.abc import Sequence
 from http import HTTPStatus
 
 from gateway.errors import Draining
 from gateway.http_head import HttpRefusal
 
-Headers = Sequence[tuple[str, str]]
+Headers = Sequence[str]
+"""Header lines, `name: value`, without their ends."""
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 LAST_CHUNK = b"0\r\n\r\n"
-CLOSE = "connection: close\r\n"
+CLOSE = b"connection: close\r\n"
+KEEP_ALIVE = b"connection: keep-alive\r\n"
 
-NO_STORE = ("cache-control", "no-store")
+NO_STORE = "cache-control: no-store"
 """On every answer that says no more about caching: a shared cache in front must not give it to another tenant."""
 
 RETRY_AFTER_S = 1
@@ -29,8 +30,8 @@ TOO_MANY_REQUESTS = HttpRefusal(503, "overloaded", "Too many requests are in fli
 DRAINING = HttpRefusal(503, "draining", "The gateway is shutting down.")
 TOO_MUCH_IN_FLIGHT = HttpRefusal(503, "overloaded", "The bodies of the requests in flight take too much memory.")
 
-_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-_STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}
+_NO_CONTROL = bytes({0x09, *range(0x20, 0x7F), *range(0x80, 0x100)})
+_STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 _WITHOUT_BODY = frozenset({204, 304})
 
 
@@ -39,17 +40,22 @@ def has_body(status: int) -> bool:
     return status not in _WITHOUT_BODY
 
 
-def answer_head(status: int, headers: Headers, framing: str) -> bytes:
+def content_length(length: int) -> bytes:
+    """The framing of an answer whose body has `length` bytes."""
+    return b"content-length: %d\r\n" % length
+
+
+def answer_head(status: int, headers: Headers, framing: bytes) -> bytes:
     """The head of an answer, blank line included.
 
     status   HTTP status, 200..599
-    headers  names and values; ValueError for a control character or what Latin-1 does not have
+    headers  ValueError for a control character or what Latin-1 does not have
     framing  whole header lines that say where the answer ends and whether the connection goes on
     """
-    if _CONTROL.search("".join(map("".join, headers))):
+    fields = "\r\n".join([*headers, ""]).encode("latin-1")
+    if len(fields.translate(None, _NO_CONTROL)) != 2 * len(headers):
         raise ValueError("a response header holds a control character")
-    fields = "".join([f"{name}: {value}\r\n" for name, value in headers])
-    return f"{_STATUS_LINES[status]}{fields}{framing}\r\n".encode("latin-1")
+    return b"%b%b%b\r\n" % (_STATUS_LINES[status], fields, framing)
 
 
 def chunk(data: bytes) -> bytes:
@@ -66,10 +72,10 @@ def refusal_answer(refusal: HttpRefusal, stamp: Headers, *, with_body: bool = Tr
     kind = "invalid_request_error" if refusal.status < 500 else "server_error"
     error = {"message": refusal.message, "type": kind, "param": None, "code": refusal.code}
     body = json.dumps({"error": error}).encode()
-    headers = [("content-type", "application/json"), NO_STORE, *stamp]
+    headers = ["content-type: application/json", NO_STORE, *stamp]
     if refusal.status == 503:
-        headers.append(("retry-after", str(RETRY_AFTER_S)))
-    head = answer_head(refusal.status, headers, f"content-length: {len(body)}\r\n{CLOSE if closes else ''}")
+        headers.append(f"retry-after: {RETRY_AFTER_S}")
+    head = answer_head(refusal.status, headers, content_length(len(body)) + (CLOSE if closes else b""))
     return head + body if with_body else head
 
 

@@ -34,7 +34,7 @@ from gateway.errors import (
 from gateway.exchange import Exchange
 from gateway.exposition import CONTENT_TYPE
 from gateway.gateway import Gateway
-from gateway.headers import Headers, bearer, fact_headers, key_of, options_of, request_id
+from gateway.headers import bearer, fact_headers, key_of, options_of, request_id
 from gateway.http_head import HttpRefusal, NoBody, RequestHead
 from gateway.redaction import without_secrets
 from gateway.rows import Exit
@@ -60,12 +60,8 @@ SILENCE_S = 15.0
 LONG_WAIT_S = 120
 """Client libraries sleep through any Retry-After; beyond this they are told not to retry."""
 
-_JSON = (("content-type", "application/json"), NO_STORE)
-_STREAM = (
-    ("content-type", "text/event-stream; charset=utf-8"),
-    ("cache-control", "no-cache"),
-    ("x-accel-buffering", "no"),
-)
+_JSON = ("content-type: application/json", NO_STORE)
+_STREAM = ("content-type: text/event-stream; charset=utf-8", "cache-control: no-cache", "x-accel-buffering: no")
 _CHAT = "/v1/chat/completions"
 _MODELS = "/v1/models"
 _CREATED = 0
@@ -132,19 +128,24 @@ class Api:
             self._refuse(exchange, facts, error)
 
     def _route(self, exchange: Exchange, path: str, facts: Facts) -> None:
+        if path.startswith("/v1/"):
+            if exchange.draining:
+                raise DrainingError
+            return self._route_client(exchange, path, facts, self.gateway)
+        return self._route_operator(exchange, path, facts)
+
+    def _route_operator(self, exchange: Exchange, path: str, facts: Facts) -> None:
         head = exchange.head
         if path in HEALTH_PATHS:
             _allow(head, "GET", "HEAD")
             return self._answer_health(exchange, HEALTH_PATHS[path], facts)
         if path == METRICS_PATH:
             _allow(head, "GET", "HEAD")
-            return exchange.respond(200, [("content-type", CONTENT_TYPE), request_id(facts)], self._metrics())
+            return exchange.respond(200, [f"content-type: {CONTENT_TYPE}", request_id(facts)], self._metrics())
         if path == "/control" and self._is_operator(head):
             return self._control(exchange, facts)
         if exchange.draining:
             raise DrainingError
-        if path.startswith("/v1/"):
-            return self._route_client(exchange, path, facts, self.gateway)
         raise UnknownUrl(head.method, head.path[:200])
 
     def _route_client(self, exchange: Exchange, path: str, facts: Facts, gateway: Gateway) -> None:
@@ -242,17 +243,16 @@ class Api:
 class _HttpCaller:
     """The Caller of one HTTP exchange, and its Pulse: `due_s` is when the client must hear something next."""
 
+    __slots__ = ("_clock", "_effects", "_exchange", "_facts", "cancel", "due_s", "started")
+
     def __init__(self, exchange: Exchange, facts: Facts, clock: Clock, effects: Effects) -> None:
         self._exchange = exchange
         self._facts = facts
         self._clock = clock
         self._effects = effects
+        self.cancel: Cancel = exchange.cancel
         self.started = False
         self.due_s = math.inf
-
-    @property
-    def cancel(self) -> Cancel:
-        return self._exchange.cancel
 
     @property
     def pulse(self) -> Pulse:
@@ -276,7 +276,7 @@ class _HttpCaller:
         self.due_s = math.inf
 
     async def pause(self, seconds: float) -> None:
-        self._effects.pause(seconds, self._exchange.cancel, self)
+        self._effects.pause(seconds, self.cancel, self)
 
     def _start(self) -> None:
         if not self.started:
@@ -305,19 +305,19 @@ def _body_of(exchange: Exchange) -> bytes:
         raise InvalidRequest(refusal.message, status=refusal.status, code=refusal.code) from refusal
 
 
-def _error_headers(error: GatewayError) -> Headers:
+def _error_headers(error: GatewayError) -> list[str]:
     headers = [*_JSON]
     if error.status == 401:
-        headers.append(("www-authenticate", "Bearer"))
+        headers.append("www-authenticate: Bearer")
     if isinstance(error, MethodNotAllowed):
-        headers.append(("allow", ", ".join(error.allowed)))
+        headers.append(f"allow: {', '.join(error.allowed)}")
     should_retry = error.should_retry
     if error.retry_after_s is not None:
         wait_s = max(math.ceil(error.retry_after_s), 1)
-        headers.append(("retry-after", str(wait_s)))
+        headers.append(f"retry-after: {wait_s}")
         should_retry = False if wait_s > LONG_WAIT_S else should_retry
     if should_retry is not None:
-        headers.append(("x-should-retry", str(should_retry).lower()))
+        headers.append(f"x-should-retry: {str(should_retry).lower()}")
     return headers
 
 

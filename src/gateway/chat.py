@@ -4,8 +4,7 @@ Everything else is the upstream's business and travels on as it came. Pure; rais
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from gateway.context import Options
 from gateway.errors import InvalidRequest
@@ -27,9 +26,12 @@ _UNPRICED = ("web_search_options", "web_search", "plugins", "models")
 _PRICED_AS_STANDARD = ("auto", "default")
 _CACHE_CONTROLS = ("no-cache", "no-store", "ttl")
 
+_OPTIONS = frozenset({"cache", "tags", "private", "prompt_version"})
+_RARE = frozenset({"tools", "functions", "service_tier", "audio", "modalities", *_UNPRICED, "n", "best_of"})
+"""What most requests have none of: they are spared the look at each."""
 
-@dataclass(frozen=True, slots=True)
-class ChatRequest:
+
+class ChatRequest(NamedTuple):
     """A valid request.
 
     body         the JSON object as it came, gateway fields included
@@ -54,22 +56,21 @@ def parse_chat(raw: bytes, options: Options) -> ChatRequest:
     except StrictJsonError as error:
         raise InvalidRequest(f"Invalid request body: {error}.", param=error.param or "body") from error
     model = _model(body)
-    _check_tools(body)
-    messages = body.get("messages")
-    if type(messages) is not list or not messages:
-        raise InvalidRequest("`messages` must be a non-empty array of messages.", param="messages")
-    if not all(type(message) is dict for message in messages):
-        raise InvalidRequest("Each of `messages` must be an object.", param="messages")
-    _refuse_unpriced(body)
+    has_rare = not _RARE.isdisjoint(body)
+    if has_rare:
+        _check_tools(body)
+    _check_messages(body)
+    if has_rare:
+        _refuse_unpriced(body)
     stream = _boolean(body, "stream")
     return ChatRequest(
         body=body,
         model=model,
         stream=stream,
         cap=_cap(body),
-        choices=max(_count(body, "n", MOST_CHOICES) or 1, _count(body, "best_of", MOST_CHOICES) or 1),
+        choices=_choices(body) if has_rare else 1,
         wants_usage=stream and _wants_usage(body),
-        options=_options(body, options),
+        options=options if _OPTIONS.isdisjoint(body) else _options(body, options),
     )
 
 
@@ -78,6 +79,15 @@ def _model(body: Mapping[str, Any]) -> str:
     if type(model) is not str or not model or len(model) > 256:
         raise InvalidRequest("`model` must be a non-empty string.", param="model")
     return model
+
+
+def _check_messages(body: Mapping[str, Any]) -> None:
+    messages = body.get("messages")
+    if type(messages) is not list or not messages:
+        raise InvalidRequest("`messages` must be a non-empty array of messages.", param="messages")
+    for message in messages:
+        if type(message) is not dict:
+            raise InvalidRequest("Each of `messages` must be an object.", param="messages")
 
 
 def _boolean(body: Mapping[str, Any], name: str) -> bool:
@@ -94,6 +104,10 @@ def _count(body: Mapping[str, Any], name: str, most: int) -> int | None:
     if type(value) is not int or not 1 <= value <= most:
         raise InvalidRequest(f"`{name}` must be an integer from 1 to {most}.", param=name)
     return value
+
+
+def _choices(body: Mapping[str, Any]) -> int:
+    return max(_count(body, "n", MOST_CHOICES) or 1, _count(body, "best_of", MOST_CHOICES) or 1)
 
 
 def _cap(body: Mapping[str, Any]) -> int | None:

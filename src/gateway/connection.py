@@ -21,12 +21,12 @@ from gateway.http_body import ChunkedReader, too_large
 from gateway.http_head import (
     Chunked,
     HeadLimits,
+    Heads,
     HttpRefusal,
     NoBody,
     RequestHead,
     Sized,
     find_head_end,
-    parse_head,
 )
 
 LINGER_S = 0.005
@@ -73,6 +73,7 @@ class Connection:
     __slots__ = (
         "_can_linger",
         "_discarded",
+        "_heads",
         "_scanned",
         "_sock",
         "_unread",
@@ -87,6 +88,7 @@ class Connection:
         self._sock = sock
         self._unread = b""
         self._scanned = 0
+        self._heads = Heads()
         self._discarded = 0
         self._can_linger = False
         self.fd = sock.fileno()
@@ -132,7 +134,7 @@ class Connection:
             self._scanned = len(self._unread)
             return None
         raw, self._unread, self._scanned = self._unread[:end], self._unread[end:], 0
-        return parse_head(raw, limits)
+        return self._heads.read(raw, limits)
 
     def _read_some(self, flags: int) -> bool:
         try:
@@ -158,8 +160,14 @@ class Connection:
         """
         if isinstance(head.body, NoBody):
             return b""
-        if isinstance(head.body, Sized) and head.body.length > max_bytes:
-            raise too_large()
+        if isinstance(head.body, Sized):
+            length = head.body.length
+            if length > max_bytes:
+                raise too_large()
+            if length <= len(self._unread):
+                keep(length)
+                content, self._unread = self._unread[:length], self._unread[length:]
+                return content
         if head.expects_continue and not self._unread:
             self.write(CONTINUE)
         deadline_s = clock.now_s() + timeout_s

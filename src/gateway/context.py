@@ -5,7 +5,7 @@ A RequestContext is passed; nothing above the engines keeps request state anywhe
 
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from gateway.levels import Account
 from llmkit.types import Cancel, Pulse
@@ -67,8 +67,7 @@ class Engine(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Principal:
+class Principal(NamedTuple):
     """Who asks: an authenticated key. `models` are the name patterns it may ask for, `regions` where its requests may
     be served; None is all.
     """
@@ -98,8 +97,7 @@ class Options:
     timeout_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RateState:
+class RateState(NamedTuple):
     """A token bucket as it stands after a request, for the rate-limit headers."""
 
     limit: int
@@ -172,8 +170,7 @@ class RequestContext:
             let_go()
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """How a served request went: the whole JSON body, or a stream that was relayed (`body` is None).
 
     cut  the stream ended with an in-band error: the front must close the connection, not finish the message.

@@ -6,17 +6,27 @@ whole, since what is left of it would be taken for the next request. Knows no ro
 
 import contextlib
 import threading
-from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Protocol
 
-from gateway.answers import CLOSE, LAST_CHUNK, TOO_MUCH_IN_FLIGHT, Headers, answer_head, chunk, has_body, refusal_for
+from gateway.answers import (
+    CLOSE,
+    KEEP_ALIVE,
+    LAST_CHUNK,
+    TOO_MUCH_IN_FLIGHT,
+    Headers,
+    answer_head,
+    chunk,
+    content_length,
+    has_body,
+    refusal_for,
+)
 from gateway.clock import Clock
 from gateway.connection import Connection
 from gateway.errors import ClientGone
 from gateway.http_head import HttpRefusal, NoBody, RequestHead, Sized
 from gateway.places import Places
-from llmkit.room import Claim
+from llmkit.room import FREE_BYTES, Claim
 
 
 class Phase(IntEnum):
@@ -26,16 +36,6 @@ class Phase(IntEnum):
     ANNOUNCING = 1  # serves as before, and closes each connection after its answer
     DRAINING = 2  # what is in flight ends; what arrives is to be refused
     CLOSED = 3
-
-
-@dataclass(eq=False, slots=True)
-class Turn:
-    """One request that is to be answered; `party` is whose place it has, if it has one. An exempt one needs none."""
-
-    connection: Connection
-    head: RequestHead
-    is_exempt: bool
-    party: str | None = None
 
 
 class MustWait(Exception):
@@ -53,7 +53,7 @@ class Host(Protocol):
     """
 
     clock: Clock
-    places: Places[Turn]
+    places: "Places[Exchange]"
     slow_readers: threading.Semaphore
     max_body_bytes: int
     body_timeout_s: float
@@ -75,8 +75,6 @@ class Host(Protocol):
 _UNFRAMED = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
 """Methods whose requests may go without a framing header; behind any other, a body that nobody framed may follow."""
 
-_EMPTY = Sized(0)
-
 
 class _Stage(Enum):
     """How far the answer of an exchange has come."""
@@ -97,8 +95,10 @@ class Exchange:
     for any other order. content-length, transfer-encoding and connection are written here: never pass them. The
     connection goes on only if the request body was read before the answer began.
 
-    head    the request head
-    cancel  a llmkit.types.Cancel that fires when the client leaves, or when the drain's deadline has passed
+    head        the request head
+    connection  whose request it is: the server's
+    is_exempt   it needs no place
+    cancel      a llmkit.types.Cancel that fires when the client leaves, or when the drain's deadline has passed
     """
 
     __slots__ = (
@@ -106,7 +106,6 @@ class Exchange:
         "_body_bytes",
         "_chunked",
         "_claim",
-        "_connection",
         "_held",
         "_host",
         "_is_expected",
@@ -114,20 +113,22 @@ class Exchange:
         "_party",
         "_stage",
         "cancel",
+        "connection",
         "head",
+        "is_exempt",
     )
 
-    def __init__(self, host: Host, turn: Turn) -> None:
-        head, connection = turn.head, turn.connection
+    def __init__(self, host: Host, connection: Connection, head: RequestHead, *, is_exempt: bool) -> None:
         self.head = head
+        self.connection = connection
         self.cancel = connection.watch
+        self.is_exempt = is_exempt
         self._host = host
-        self._connection = connection
         self._body = b"" if _has_no_body(head) else None
         self._body_bytes = 0
         self._claim: Claim | None = None
-        self._party = turn.party
-        self._is_expected = turn.party is None and not turn.is_exempt
+        self._party: str | None = None
+        self._is_expected = not is_exempt
         self._stage = _UNANSWERED
         self._chunked = head.version == (1, 1)
         self._held = b""
@@ -182,13 +183,19 @@ class Exchange:
         """
         if self._body is None:
             host = self._host
-            self._body = self._connection.read_body(
+            self._body = self.connection.read_body(
                 self.head, host.max_body_bytes, host.body_timeout_s, host.clock, self._keep_bytes
             )
         return self._body
 
-    def release(self) -> Turn | None:
+    def stand_in_line(self, party: str) -> None:
+        """For the server, before the exchange may get the place of `party` in its absence: it is begun anew then."""
+        self._party, self._is_expected = party, False
+
+    def release(self) -> "Exchange | None":
         """For the server, once the exchange has ended: give back what it took. Returns whose turn it is now."""
+        if self._body:
+            self._body = b""
         if self._claim is not None:
             self._claim.close()
         self._ask_for_nothing()
@@ -201,6 +208,8 @@ class Exchange:
 
     def _keep_bytes(self, count: int) -> None:
         self._body_bytes += count
+        if self._body_bytes <= FREE_BYTES:
+            return
         self._claim = self._claim or self._host.claim(self._party)
         if not self._claim.covers(self._body_bytes):
             raise TOO_MUCH_IN_FLIGHT
@@ -211,12 +220,12 @@ class Exchange:
         """Send the whole answer in one write and end the exchange.
 
         status   HTTP status, 200..599
-        headers  names and values without control characters, else ValueError and nothing is sent
+        headers  lines without control characters, else ValueError and nothing is sent
         body     left out for HEAD, 204 and 304
         Raises ClientGone if the client does not take it.
         """
         self._expect_stage(_UNANSWERED)
-        framing = f"content-length: {len(body)}\r\n" if has_body(status) else ""
+        framing = content_length(len(body)) if has_body(status) else b""
         answer = self._answer_head(status, headers, framing, delimited=True)
         if self.head.method != "HEAD" and framing:
             answer += body
@@ -229,7 +238,7 @@ class Exchange:
         Raises ValueError for a control character in `headers`. Chunked for HTTP/1.1; for 1.0 the end is the close.
         """
         self._expect_stage(_UNANSWERED)
-        framing = "transfer-encoding: chunked\r\n" if self._chunked else ""
+        framing = b"transfer-encoding: chunked\r\n" if self._chunked else b""
         self._held = self._answer_head(status, headers, framing, delimited=self._chunked)
         self._stage = _HELD
 
@@ -252,7 +261,7 @@ class Exchange:
         What has been sent still arrives, except over HTTP/1.0, where only a reset shows that a stream was cut.
         """
         if self._stage is _STREAMING and not self._chunked:
-            self._connection.reset_on_close()
+            self.connection.reset_on_close()
         self._stage = _ENDED
         self._keep = False
 
@@ -261,18 +270,18 @@ class Exchange:
         sent = self._stage in (_STREAMING, _ENDED)
         self.abort()
         if isinstance(error, ClientGone):
-            self._connection.gone = True
+            self.connection.gone = True
         elif not sent:
             with contextlib.suppress(ClientGone):
                 self._write(self._host.refusal(refusal_for(error), with_body=self.head.method != "HEAD"))
 
-    def _answer_head(self, status: int, headers: Headers, framing: str, *, delimited: bool) -> bytes:
+    def _answer_head(self, status: int, headers: Headers, framing: bytes, *, delimited: bool) -> bytes:
         """The head, which says whether the connection goes on: only if the answer ends before the connection does."""
         self._keep = delimited and self._body is not None and not self.closing
         if not self._keep:
             framing += CLOSE
         elif not self._chunked:
-            framing += "connection: keep-alive\r\n"
+            framing += KEEP_ALIVE
         return answer_head(status, headers, framing)
 
     def _framed(self, data: bytes) -> bytes:
@@ -293,16 +302,16 @@ class Exchange:
         wait at a time, so that there is always a thread for the next.
         """
         if self._party is not None:
-            self._connection.write(data)
+            self.connection.write(data)
             return
         self._ask_for_nothing()
-        rest = data[self._connection.write_at_once(data) :]
+        rest = data[self.connection.write_at_once(data) :]
         if not rest:
             return
         if not self._host.slow_readers.acquire(blocking=False):
             raise ClientGone
         try:
-            self._connection.write(rest)
+            self.connection.write(rest)
         finally:
             self._host.slow_readers.release()
 
@@ -313,4 +322,5 @@ class Exchange:
 
 def _has_no_body(head: RequestHead) -> bool:
     """Whether what follows this head is the next request, without a doubt."""
-    return head.body == _EMPTY or (isinstance(head.body, NoBody) and head.method in _UNFRAMED)
+    body = head.body
+    return not body.length if isinstance(body, Sized) else isinstance(body, NoBody) and head.method in _UNFRAMED

@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Sequence
+from typing import Final
 
 from gateway.chat import check_tags
 from gateway.context import Facts, Options
@@ -14,7 +15,10 @@ MAX_TIMEOUT_S = 86_400.0
 _FIRST_HOPS, _LAST_HOPS = 4, 20
 _SECONDS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
 
-Headers = list[tuple[str, str]]
+_SAYS_OPTIONS = frozenset(
+    {"x-gateway-tags", "x-gateway-private", "x-gateway-prompt-version", "x-gateway-timeout-s", "cache-control"}
+)
+_NO_OPTIONS: Final = Options()
 
 # --- what a client says in headers --------------------------------------------------------------------------------
 
@@ -23,11 +27,12 @@ def key_of(head: RequestHead) -> str | None:
     """The virtual key of a request; None if there is none. Raises InvalidApiKey for two that differ, and for a header
     of credentials that came twice.
     """
-    if any(len(head.get_all(name)) > 1 for name in CREDENTIALS):
+    if head.repeated and not head.repeated.isdisjoint(CREDENTIALS):
         raise InvalidApiKey
-    given = {value for name in ("x-api-key", "api-key") for value in head.get_all(name) if value}
-    for value in head.get_all("authorization"):
-        given.add(bearer(value) or "")
+    values = head.first_values
+    given = {values[name] for name in ("x-api-key", "api-key") if values.get(name)}
+    if "authorization" in values:
+        given.add(bearer(values["authorization"]) or "")
     if len(given) > 1:
         raise InvalidApiKey
     return next(iter(given), None)
@@ -45,6 +50,8 @@ def options_of(head: RequestHead) -> Options:
     Tags and cache-control are lists, so their lines are joined. The others have one value: of two that differ, one
     would be ignored, and a request that somebody had marked as private would be cached.
     """
+    if _SAYS_OPTIONS.isdisjoint(head.first_values):
+        return _NO_OPTIONS
     tags = [tag.strip(" \t") for value in head.get_all("x-gateway-tags") for tag in value.split(",")]
     cache = {part.strip(" \t").lower() for value in head.get_all("cache-control") for part in value.split(",")}
     version = _single(head, "x-gateway-prompt-version")
@@ -61,7 +68,7 @@ def options_of(head: RequestHead) -> Options:
 
 
 def _single(head: RequestHead, name: str) -> str | None:
-    if len(head.get_all(name)) > 1:
+    if name in head.repeated:
         raise InvalidRequest(f"`{name}` may stand only once.", param=name)
     return head.get(name)
 
@@ -86,35 +93,36 @@ def _timeout(head: RequestHead, name: str) -> float | None:
 # --- what a client is told ----------------------------------------------------------------------------------------
 
 
-def fact_headers(facts: Facts, now_s: float) -> Headers:
-    """What is known of the request at monotonic `now_s`."""
-    headers = [
-        request_id(facts),
-        ("x-gateway-cache", facts.cache),
-        ("x-gateway-attempts", str(facts.attempts)),
-    ]
+def fact_headers(facts: Facts, now_s: float) -> list[str]:
+    """What is known of the request at monotonic `now_s`: header lines."""
+    lines = [request_id(facts), f"x-gateway-cache: {facts.cache}", f"x-gateway-attempts: {facts.attempts}"]
     if facts.exit is not None:
-        headers.append(("x-gateway-exit", facts.exit))
+        lines.append(f"x-gateway-exit: {facts.exit}")
     if facts.age_s is not None:
-        headers.append(("age", str(facts.age_s)))
+        lines.append(f"age: {facts.age_s}")
     if facts.entry is not None:
-        headers.append(("x-gateway-cache-entry", facts.entry))
+        lines.append(f"x-gateway-cache-entry: {facts.entry}")
     if facts.deployment is not None:
-        headers.append(("x-gateway-deployment", facts.deployment))
-        headers.append(("x-gateway-provider", facts.provider or ""))
-        headers.append(("x-gateway-tier", facts.tier or ""))
+        lines += (
+            f"x-gateway-deployment: {facts.deployment}",
+            f"x-gateway-provider: {facts.provider or ''}",
+            f"x-gateway-tier: {facts.tier or ''}",
+        )
     if facts.hops:
-        headers.append(("x-gateway-route", route_of(facts.hops)))
+        lines.append(f"x-gateway-route: {route_of(facts.hops)}")
     if facts.cost_nanousd is not None:
-        headers.append(("x-gateway-cost-usd", format_usd(facts.cost_nanousd)))
+        lines.append(f"x-gateway-cost-usd: {format_usd(facts.cost_nanousd)}")
     if facts.started_s is not None:
         overhead_s = max(now_s - facts.started_s - facts.upstream_s, 0)
-        headers.append(("x-gateway-overhead-ms", f"{overhead_s * 1000:.3f}"))
+        lines.append(f"x-gateway-overhead-ms: {overhead_s * 1000:.3f}")
     if facts.rate is not None:
-        headers.append(("x-ratelimit-limit-requests", str(facts.rate.limit)))
-        headers.append(("x-ratelimit-remaining-requests", str(facts.rate.remaining)))
-        headers.append(("x-ratelimit-reset-requests", go_duration(facts.rate.reset_s)))
-    return headers
+        limit, remaining, reset_s = facts.rate
+        lines += (
+            f"x-ratelimit-limit-requests: {limit}",
+            f"x-ratelimit-remaining-requests: {remaining}",
+            f"x-ratelimit-reset-requests: {go_duration(reset_s)}",
+        )
+    return lines
 
 
 def route_of(hops: Sequence[str]) -> str:
@@ -124,9 +132,9 @@ def route_of(hops: Sequence[str]) -> str:
     return ", ".join(hops)
 
 
-def request_id(facts: Facts) -> tuple[str, str]:
-    """The header that names the request."""
-    return ("x-request-id", facts.request_id)
+def request_id(facts: Facts) -> str:
+    """The header line that names the request."""
+    return f"x-request-id: {facts.request_id}"
 
 
 def go_duration(seconds: float) -> str:

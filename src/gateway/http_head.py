@@ -20,12 +20,15 @@ from typing import Final, NamedTuple
 
 _NAME = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
 _VALUE = r"[\t\x20-\x7e\x80-\xff]*+"  # visible, space, tab, obs-text: no control character
+_NO_CONTROL = bytes({0x09, *range(0x20, 0x7F), *range(0x80, 0x100)})  # what _VALUE takes
 _REQUEST_LINE = re.compile(r"(?!CONNECT )([A-Z]{1,16}) (/[\x21\x22\x24-\x7e]*+) HTTP/1\.([01])\r\n")
 _FIELD_LINE = re.compile(rf"{_NAME}:{_VALUE}\r\n")
-_FIELD_LINES = re.compile(rf"(?:{_NAME}:{_VALUE}\r\n)*+")
+_NAMES = re.compile(_NAME)
+_BLANKS = " \t"
 _NEVER_VALID = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|(?<!\r)\n|\r(?!\n|\Z)")
 _HOST = re.compile(r"(?:[A-Za-z0-9._~!$&'()*+;=%-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?")
-_LENGTH = re.compile(r"[0-9]{1,12}")
+_LENGTH_DIGITS = 12
+_REMEMBERED_BYTES = 2048  # of a head that may come again; those of client libraries have about 700
 
 _SINGLE_VALUED = frozenset({"host", "content-length", "transfer-encoding", "content-type", "expect"})
 CREDENTIALS = ("authorization", "x-api-key", "api-key")
@@ -33,6 +36,7 @@ CREDENTIALS = ("authorization", "x-api-key", "api-key")
 
 _UNDERSCORED = frozenset(name.replace("-", "_") for name in (*_SINGLE_VALUED, *CREDENTIALS) if "-" in name)
 _ONLY_IN_HEADS = _SINGLE_VALUED.union(CREDENTIALS, _UNDERSCORED)
+_NONE: Final[frozenset[str]] = frozenset()
 
 
 class HttpRefusal(Exception):
@@ -64,8 +68,7 @@ class NoBody:
     """No framing header: the request ends with its head."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sized:
+class Sized(NamedTuple):
     """A body of `length` bytes, 0 or more; the number is the client's and has no bound yet."""
 
     length: int
@@ -85,8 +88,9 @@ class RequestHead(NamedTuple):
     """One accepted request head; a tuple, since making one is on every request's path (a frozen dataclass costs 4 us).
 
     target            as sent, beginning with "/"; `path` and `query` are its parts before and after the first "?"
-    lines             the header lines as sent, without line ends
+    raw               the whole head as sent
     first_values      the first value of each header, by lower-case name, without outer blanks
+    repeated          the lower-case names of the headers that have more than one line
     keep_alive        the client allows another request on this connection
     expects_continue  the client waits for `100 Continue` before it sends the body
     """
@@ -96,8 +100,9 @@ class RequestHead(NamedTuple):
     path: str
     query: str
     version: tuple[int, int]
-    lines: tuple[str, ...]
+    raw: bytes
     first_values: Mapping[str, str]
+    repeated: frozenset[str]
     keep_alive: bool
     expects_continue: bool
     body: Body
@@ -109,7 +114,7 @@ class RequestHead(NamedTuple):
     @property
     def headers(self) -> tuple[tuple[str, str], ...]:
         """Every (lower-case name, value without outer blanks), in the order sent."""
-        return tuple(map(_split, self.lines))
+        return tuple(map(_split, self.raw.decode("latin-1").split("\r\n")[1:-2]))
 
     def get(self, name: str) -> str | None:
         """The first value of a header, by its lower-case name."""
@@ -117,7 +122,9 @@ class RequestHead(NamedTuple):
 
     def get_all(self, name: str) -> tuple[str, ...]:
         """Every value of a header, by its lower-case name, in the order sent."""
-        return tuple(value for key, value in self.headers if key == name) if name in self.first_values else ()
+        if name in self.repeated:
+            return tuple(value for key, value in self.headers if key == name)
+        return (self.first_values[name],) if name in self.first_values else ()
 
 
 def find_head_end(buffer: bytes | bytearray, limits: HeadLimits, start: int = 0) -> int | None:
@@ -127,7 +134,7 @@ def find_head_end(buffer: bytes | bytearray, limits: HeadLimits, start: int = 0)
     Raises HttpRefusal as soon as the bytes so far exceed a limit, hold a stray control character, or begin with a line
     that is no request line.
     """
-    blank_line = buffer.find(b"\r\n\r\n", max(start - 3, 0), limits.head_bytes)
+    blank_line = buffer.find(b"\r\n\r\n", start - 3 if start > 3 else 0, limits.head_bytes)
     if blank_line >= 0:
         return blank_line + 4
     _check_unfinished(buffer, limits, start)
@@ -144,14 +151,52 @@ def parse_head(raw: bytes, limits: HeadLimits) -> RequestHead:
     line = _match_request_line(text, limits)
     method, target, minor = line[1], line[2], int(line[3])
     path, _, query = target.partition("?")
-    lines = _field_lines(text, line.end(), limits)
-    first = _first_values(lines)
-    _check_host(first.get("host"), minor)
-    keep_alive = _keep_alive(lines, minor) if "connection" in first else minor == 1
-    expects_continue = _expects_continue(first.get("expect"), minor)
-    body = _body(first.get("content-length"), first.get("transfer-encoding"), minor)
-    version = (1, minor)
-    return RequestHead(method, target, path, query, version, tuple(lines), first, keep_alive, expects_continue, body)
+    lines = _field_lines(raw, text, line.end(), limits)
+    fields, repeated = _fields(lines)
+    _check_host(fields.get("host"), minor)
+    keep_alive = _keep_alive(lines, minor) if "connection" in fields else minor == 1
+    expects_continue = "expect" in fields and _expects_continue(fields["expect"], minor)
+    body = _body(fields.get("content-length"), fields.get("transfer-encoding"), minor)
+    return RequestHead(
+        method, target, path, query, (1, minor), raw, fields, repeated, keep_alive, expects_continue, body
+    )
+
+
+class Heads:
+    """Reads the heads of one connection. One that differs from the last in the length of its body alone is known again:
+    client libraries send the same head with every request but for that. Not for two threads at once.
+    """
+
+    __slots__ = ("_before", "_behind", "_last")
+
+    def __init__(self) -> None:
+        self._last: RequestHead | None = None
+        self._before = self._behind = b""  # what stands around the digits of the last head's Content-Length
+
+    def read(self, raw: bytes, limits: HeadLimits) -> RequestHead:
+        """As parse_head, of which it has the rules."""
+        last = self._last
+        if last is not None and raw.startswith(self._before) and raw.endswith(self._behind):
+            digits = raw[len(self._before) : len(raw) - len(self._behind)]
+            if raw == last.raw:
+                return last
+            if digits.isdigit() and len(digits) <= _LENGTH_DIGITS and len(raw) <= limits.line_bytes:
+                fields = {**last.first_values, "content-length": digits.decode()}
+                self._last = last._replace(raw=raw, first_values=fields, body=Sized(int(digits)))
+                return self._last
+        head = parse_head(raw, limits)
+        self._remember(head)
+        return head
+
+    def _remember(self, head: RequestHead) -> None:
+        raw = head.raw
+        if not isinstance(head.body, Sized) or len(raw) > _REMEMBERED_BYTES:
+            self._last = None
+            return
+        start = raw.lower().index(b"\r\ncontent-length:") + len(b"\r\ncontent-length:")
+        start = raw.index(head.first_values["content-length"].encode(), start)
+        self._last, self._before = head, raw[:start]
+        self._behind = raw[start + len(head.first_values["content-length"]) :]
 
 
 def is_trailer_line(line: bytes) -> bool:
@@ -165,6 +210,10 @@ def is_trailer_line(line: bytes) -> bool:
 
 def _bad(message: str) -> HttpRefusal:
     return HttpRefusal(400, "invalid_request", message)
+
+
+def _bad_line() -> HttpRefusal:
+    return _bad("A header line is not of the form NAME: VALUE, or holds a control character.")
 
 
 def _uri_too_long() -> HttpRefusal:
@@ -197,12 +246,12 @@ def _match_request_line(text: str, limits: HeadLimits) -> re.Match[str]:
     raise _bad("The first line must be METHOD /target HTTP/1.1, or HTTP/1.0.")
 
 
-def _field_lines(text: str, start: int, limits: HeadLimits) -> list[str]:
-    """The lines of the section between `start` and the blank line that ends `text`; each is NAME:VALUE."""
-    if not (text.endswith("\r\n\r\n") and _FIELD_LINES.fullmatch(text, start, len(text) - 2)):
-        raise _bad("A header line is not of the form NAME: VALUE, or holds a control character.")
-    lines = text[start:-2].split("\r\n")
-    lines.pop()
+def _field_lines(raw: bytes, text: str, start: int, limits: HeadLimits) -> list[str]:
+    """The lines between `start` and the blank line that ends `text`, which is `raw`; none holds a control character."""
+    lines = text[start:].split("\r\n")
+    if len(raw[start:].translate(None, _NO_CONTROL)) != 2 * (len(lines) - 1) or lines[-2:] != ["", ""]:
+        raise _bad_line()
+    del lines[-2:]
     if len(lines) > limits.fields:
         raise _too_large("The request has too many header fields.")
     if len(text) > limits.line_bytes and max(map(len, lines), default=0) > limits.line_bytes:
@@ -210,23 +259,39 @@ def _field_lines(text: str, start: int, limits: HeadLimits) -> list[str]:
     return lines
 
 
+def _fields(lines: list[str]) -> tuple[dict[str, str], frozenset[str]]:
+    """The first value of each name, and the names that are repeated. Refuses what is not of the form NAME: VALUE, a
+    second value where there may be one, and names that hide another.
+    """
+    try:
+        fields = {name.lower(): value.strip(_BLANKS) for name, value in [line.split(":", 1) for line in lines]}
+    except ValueError:
+        raise _bad_line() from None
+    names = "".join(fields)
+    if (names and not _NAMES.fullmatch(names)) or "" in fields:
+        raise _bad_line()
+    if "_" in names and not _UNDERSCORED.isdisjoint(fields):
+        raise _bad("A header name holds an underscore where it must hold a hyphen.")
+    return (fields, _NONE) if len(fields) == len(lines) else _first_values(lines)
+
+
 def _split(line: str) -> tuple[str, str]:
     name, _, value = line.partition(":")
-    return name.lower(), value.strip(" \t")
+    return name.lower(), value.strip(_BLANKS)
 
 
-def _first_values(lines: list[str]) -> dict[str, str]:
-    """The first value of each name; refuses a second value where there may be one, and names that hide one."""
+def _first_values(lines: list[str]) -> tuple[dict[str, str], frozenset[str]]:
+    """As _fields, where some names are repeated."""
     first: dict[str, str] = {}
-    for line in lines:
-        name, value = _split(line)
+    repeated: set[str] = set()
+    for name, value in map(_split, lines):
         if name not in first:
             first[name] = value
         elif name in _SINGLE_VALUED:
             raise _bad(f"The header {name} may stand only once.")
-    if not _UNDERSCORED.isdisjoint(first):
-        raise _bad("A header name holds an underscore where it must hold a hyphen.")
-    return first
+        else:
+            repeated.add(name)
+    return first, frozenset(repeated)
 
 
 def _check_host(host: str | None, minor: int) -> None:
@@ -239,14 +304,12 @@ def _check_host(host: str | None, minor: int) -> None:
 
 def _keep_alive(lines: list[str], minor: int) -> bool:
     values = [value for name, value in map(_split, lines) if name == "connection"]
-    options = {option.strip(" \t").lower() for option in ",".join(values).split(",")}
+    options = {option.strip(_BLANKS).lower() for option in ",".join(values).split(",")}
     return "close" not in options and (minor == 1 or "keep-alive" in options)
 
 
-def _expects_continue(expect: str | None, minor: int) -> bool:
+def _expects_continue(expect: str, minor: int) -> bool:
     """Whether to send `100 Continue`; HTTP/1.0 has no such answer, so there the header has no effect."""
-    if expect is None:
-        return False
     if expect.lower() != "100-continue":
         raise HttpRefusal(417, "expectation_failed", "The only supported expectation is 100-continue.")
     return minor == 1
@@ -261,6 +324,6 @@ def _body(length: str | None, coding: str | None, minor: int) -> Body:
         return _CHUNKED
     if length is None:
         return _NO_BODY
-    if not _LENGTH.fullmatch(length):
+    if not (length.isascii() and length.isdecimal() and len(length) <= _LENGTH_DIGITS):
         raise _bad("Content-Length must be 1 to 12 decimal digits.")
     return Sized(int(length))

@@ -6,9 +6,9 @@ of it, and no time refills two units. Time is handed in; nothing here reads a cl
 """
 
 import threading
-from collections import OrderedDict
-from dataclasses import dataclass
+from collections import deque
 from fractions import Fraction
+from typing import NamedTuple
 
 from gateway.context import RateState
 
@@ -18,8 +18,7 @@ REMEMBERED = 4096
 """Units of one bucket that can still be given back: several times what a server has in flight. An older one is kept."""
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """Whether a unit was taken; if not, `retry_after_s` is when the next one will be there. `unit` names it."""
 
     admitted: bool
@@ -31,7 +30,8 @@ class Decision:
 class TokenBucket:
     """`burst` units that refill at `rate_per_s`. `_lock` guards all that changes.
 
-    `_refilled_ns` holds, oldest first, the end of the slot of each unit that is out; `_debt_until_ns` is the last end.
+    `_out` holds the number of each unit that is out and the end of its slot, oldest first; `_debt_until_ns` is the last
+    end.
     """
 
     def __init__(self, rate_per_s: Fraction, burst: int) -> None:
@@ -42,21 +42,20 @@ class TokenBucket:
         self._now_ns = -(1 << 62)
         self._debt_until_ns = self._now_ns
         self._units = 0
-        self._refilled_ns: OrderedDict[int, int] = OrderedDict()
+        self._out: deque[tuple[int, int]] = deque()
 
     def take(self, now_s: float) -> Decision:
         """Take one unit at monotonic `now_s` if one is there."""
         with self._lock:
             now_ns = self._advance(now_s)
-            debt_ns = max(self._debt_until_ns - now_ns, 0)
-            if debt_ns + self._interval_ns > self._depth_ns:
-                wait_ns = debt_ns + self._interval_ns - self._depth_ns
-                return Decision(False, self._state(debt_ns), wait_ns / _NS)
-            debt_ns += self._interval_ns
+            debt_ns = max(self._debt_until_ns - now_ns, 0) + self._interval_ns
+            if debt_ns > self._depth_ns:
+                return Decision(False, self._state(debt_ns - self._interval_ns), (debt_ns - self._depth_ns) / _NS)
             self._units += 1
-            self._debt_until_ns = self._refilled_ns[self._units] = now_ns + debt_ns
-            if len(self._refilled_ns) > REMEMBERED:
-                self._refilled_ns.popitem(last=False)
+            self._debt_until_ns = now_ns + debt_ns
+            self._out.append((self._units, self._debt_until_ns))
+            if len(self._out) > REMEMBERED:
+                self._out.popleft()
             return Decision(True, self._state(debt_ns), unit=self._units)
 
     def give_back(self, taken: Decision, now_s: float) -> RateState:
@@ -65,21 +64,24 @@ class TokenBucket:
         Only what time has not refilled by now comes back: more would let a burst pass twice.
         """
         with self._lock:
-            now_ns = self._advance(now_s)
-            refilled_ns = self._refilled_ns.pop(taken.unit, now_ns)
-            left_ns = min(refilled_ns - now_ns, self._interval_ns)
+            now_ns, out = self._advance(now_s), self._out
+            later = []
+            while out and out[-1][0] > taken.unit:
+                later.append(out.pop())
+            left_ns = 0
+            if out and out[-1][0] == taken.unit:
+                left_ns = min(out.pop()[1] - now_ns, self._interval_ns)
             self._debt_until_ns -= left_ns
-            for unit in reversed(self._refilled_ns):
-                if unit < taken.unit:
-                    break
-                self._refilled_ns[unit] -= left_ns
+            out.extend((unit, end_ns - left_ns) for unit, end_ns in reversed(later))
             return self._state(max(self._debt_until_ns - now_ns, 0))
 
     def _advance(self, now_s: float) -> int:
         """The present, as the latest caller's clock has it. Forgets the units that are refilled by now."""
-        self._now_ns = max(self._now_ns, round(now_s * _NS))
-        while self._refilled_ns and next(iter(self._refilled_ns.values())) <= self._now_ns:
-            self._refilled_ns.popitem(last=False)
+        now_ns = round(now_s * _NS)
+        if now_ns > self._now_ns:
+            self._now_ns = now_ns
+        while self._out and self._out[0][1] <= self._now_ns:
+            self._out.popleft()
         return self._now_ns
 
     def _state(self, debt_ns: int) -> RateState:

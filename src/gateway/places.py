@@ -11,7 +11,6 @@ A place is one request or stream being worked on. Rules:
 """
 
 import threading
-from collections import Counter
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Generic, TypeVar
@@ -50,12 +49,13 @@ class Places(Generic[W]):
 
     def __init__(self, limits: PlaceLimits) -> None:
         self._limits = limits
+        self._most = limits.places + limits.queue
         self._lock = threading.Lock()
-        self._taken: Counter[str] = Counter()
+        self._taken: dict[str, int] = {}
         self._total = 0
         self._expected = 0
         self._line: dict[int, tuple[str, W]] = {}
-        self._waiting: Counter[str] = Counter()
+        self._waiting: dict[str, int] = {}
 
     @property
     def taken(self) -> int:
@@ -73,7 +73,7 @@ class Places(Generic[W]):
         Whoever was expected asks by enter() and perhaps join(), or else turns back, exactly once.
         """
         with self._lock:
-            if self._total + len(self._line) + self._expected >= self._limits.places + self._limits.queue:
+            if self._total + len(self._line) + self._expected >= self._most:
                 return False
             self._expected += 1
             return True
@@ -99,10 +99,10 @@ class Places(Generic[W]):
             if self._may_enter(party):
                 self._seat(party)
                 return Admittance.SEATED
-            if len(self._line) >= self._limits.queue or self._waiting[party] >= self._limits.queue_per_party:
+            if len(self._line) >= self._limits.queue or self._waiting.get(party, 0) >= self._limits.queue_per_party:
                 return Admittance.REFUSED
             self._line[id(waiter)] = party, waiter
-            self._waiting[party] += 1
+            self._waiting[party] = self._waiting.get(party, 0) + 1
             return Admittance.IN_LINE
 
     def quit(self, waiter: W) -> bool:
@@ -118,6 +118,8 @@ class Places(Generic[W]):
         with self._lock:
             self._total -= 1
             _take_one(self._taken, party)
+            if not self._line:
+                return None
             is_long = len(self._line) * 2 > self._limits.queue
             for key, (its_party, waiter) in reversed(self._line.items()) if is_long else self._line.items():
                 if self._may_enter(its_party):
@@ -127,19 +129,21 @@ class Places(Generic[W]):
         return None
 
     def _may_enter(self, party: str) -> bool:
-        return self._total < self._limits.places and self._taken[party] < self._limits.per_party
+        return self._total < self._limits.places and self._taken.get(party, 0) < self._limits.per_party
 
     def _seat(self, party: str) -> None:
         self._total += 1
-        self._taken[party] += 1
+        self._taken[party] = self._taken.get(party, 0) + 1
 
     def _step_out(self, key: int) -> None:
         party, _ = self._line.pop(key)
         _take_one(self._waiting, party)
 
 
-def _take_one(counts: Counter[str], party: str) -> None:
+def _take_one(counts: dict[str, int], party: str) -> None:
     """Count one less; a party that has none is forgotten, so that the names do not pile up."""
-    counts[party] -= 1
-    if not counts[party]:
+    left = counts[party] - 1
+    if left:
+        counts[party] = left
+    else:
         del counts[party]

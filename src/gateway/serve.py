@@ -31,6 +31,7 @@ from gateway.drive import drive
 from gateway.engines.threads import BlockingEffects
 from gateway.errors import ClientGone, Draining, DrainingError, StoreUnavailable
 from gateway.gateway import Gateway
+from gateway.headers import request_id
 from gateway.http_head import HttpRefusal
 from gateway.metrics import Metrics
 from gateway.oplog import OpLog
@@ -181,7 +182,7 @@ class Process:
                 self._clock,
                 exempt=EXEMPT_PATHS.__contains__,
                 on_error=self._report,
-                stamp=lambda: [("x-request-id", api.gateway.new_facts().request_id)],
+                stamp=lambda: [request_id(api.gateway.new_facts())],
             )
         except OSError as error:
             raise OSError(f"cannot listen on {host}:{port}: {error.strerror or error} (--host, --port)") from error

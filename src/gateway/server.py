@@ -29,7 +29,7 @@ from gateway.answers import DRAINING, TOO_MANY_CONNECTIONS, TOO_MANY_REQUESTS, H
 from gateway.clock import Clock
 from gateway.connection import Connection, prepare
 from gateway.errors import ClientGone, forget
-from gateway.exchange import Exchange, MustWait, Phase, Turn
+from gateway.exchange import Exchange, MustWait, Phase
 from gateway.http_head import HeadLimits, HttpRefusal, RequestHead
 from gateway.lobby import Lobby
 from gateway.places import Admittance, PlaceLimits, Places
@@ -87,8 +87,10 @@ class FrontServer(ThreadingHTTPServer):
               by type, writes no secrets, never raises
     stamp     headers of each answer that the front makes by itself: a request id
 
-    `_lock` guards `_busy` and `_connections`; it is held for no call of a caller's function and for no I/O. `_shares`
-    and `phase` only grow, and `_in_line` changes, in single steps. `turned_away` is written by the accept thread alone.
+    `_lock` guards `_connections`; it is held for no call of a caller's function and for no I/O. `_shares` and `phase`
+    only grow, and `_busy` and `_in_line` change, in single steps: whoever ends the last exchange looks at `phase` after
+    that, and whoever drains at `_busy` after `phase`, so one sees the other. `turned_away` is written by the accept
+    thread alone.
     """
 
     request_queue_size = 512
@@ -113,7 +115,7 @@ class FrontServer(ThreadingHTTPServer):
         self._on_error = on_error
         self.phase = Phase.SERVING
         self.turned_away = 0
-        self.places: Places[Turn] = Places(limits.places)
+        self.places: Places[Exchange] = Places(limits.places)
         self.max_body_bytes = limits.max_body_bytes
         self.body_timeout_s = limits.body_timeout_s
         self.room = Room(max(limits.request_memory_bytes, limits.room_of_one))
@@ -127,7 +129,7 @@ class FrontServer(ThreadingHTTPServer):
         self._changed = threading.Condition(self._lock)
         self._connections: set[Connection] = set()
         self._busy: set[Connection] = set()
-        self._in_line: dict[Connection, Turn] = {}
+        self._in_line: dict[Connection, Exchange] = {}
         self._workers = Workers(limits.max_threads, "worker", on_error, idle_s=IDLE_S)
         self._attendants = Workers(_ATTENDANTS, "attendant", on_error, idle_s=IDLE_S)
         self._acceptor: threading.Thread | None = None
@@ -147,7 +149,7 @@ class FrontServer(ThreadingHTTPServer):
     @property
     def in_flight(self) -> int:
         """Exchanges that are being worked on: begun, not ended, and not in line for a place."""
-        return sum(connection not in self._in_line for connection in self._busy_now())
+        return sum(connection not in self._in_line for connection in list(self._busy))
 
     @property
     def queued(self) -> int:
@@ -203,7 +205,7 @@ class FrontServer(ThreadingHTTPServer):
         A cut exchange's `cancel` gives Draining; it has two seconds to tell its client. Returns how many were left.
         """
         if not self._wait_until(self._is_quiet, deadline_s, stop_now):
-            for connection in self._busy_now():
+            for connection in list(self._busy):
                 connection.cut()
             self._wait_until(self._is_quiet, self.clock.now_s() + _CUT_GRACE_S, stop_now)
         left = len(self._busy)
@@ -216,7 +218,7 @@ class FrontServer(ThreadingHTTPServer):
         """Stop accepting and cut every connection at once."""
         self._advance(Phase.CLOSED)
         self._stop_accepting()
-        for connection in self._busy_now():
+        for connection in list(self._busy):
             connection.shut(socket.SHUT_RDWR)
         self._lobby.close()
 
@@ -224,9 +226,9 @@ class FrontServer(ThreadingHTTPServer):
 
     def hand_on(self, connection: Connection, head: RequestHead) -> None:
         """Called by the lobby: give the request a thread, unless there can be neither a place nor a turn for it."""
-        turn = self._admit(connection, head)
-        if turn is not None:
-            self._start(turn)
+        exchange = self._admit(connection, head)
+        if exchange is not None:
+            self._start(exchange)
 
     def refuse(self, connection: Connection, refusal: HttpRefusal) -> None:
         """Answer without waiting, and let the client hang up."""
@@ -258,52 +260,51 @@ class FrontServer(ThreadingHTTPServer):
         """The front's own answer, whole; it announces the close if the connection `closes` after it."""
         return refusal_answer(refusal, self._stamp(), with_body=with_body, closes=closes)
 
-    def _admit(self, connection: Connection, head: RequestHead) -> Turn | None:
+    def _admit(self, connection: Connection, head: RequestHead) -> Exchange | None:
         """Begin to work on a request; None if it was turned down since no more may even ask for a place."""
-        turn = Turn(connection, head, self._exempt(head.path))
-        self._begin(connection)
-        if turn.is_exempt or self.places.expect():
-            return turn
-        self._turn_down(turn)
+        exchange = Exchange(self, connection, head, is_exempt=self._exempt(head.path))
+        self._busy.add(connection)
+        if exchange.is_exempt or self.places.expect():
+            return exchange
+        self._turn_down(exchange)
         return None
 
-    def _start(self, turn: Turn) -> None:
+    def _start(self, exchange: Exchange) -> None:
         """Give a request a thread, or turn it down."""
-        workers = self._attendants if turn.is_exempt else self._workers
-        if not workers.submit(functools.partial(self._work, turn)):
-            if not turn.is_exempt:
+        workers = self._attendants if exchange.is_exempt else self._workers
+        if not workers.submit(functools.partial(self._work, exchange)):
+            if not exchange.is_exempt:
                 self.places.turn_back()
-            self._turn_down(turn)
+            self._turn_down(exchange)
 
-    def _work(self, turn: Turn) -> None:
+    def _work(self, exchange: Exchange | None) -> None:
         """A worker's work: a request, and then that of whose turn it is, or what the same client asks for next."""
-        following: Turn | None = turn
-        while following is not None:
-            following = self._serve(following)
+        while exchange is not None:
+            exchange = self._serve(exchange)
 
-    def _serve(self, turn: Turn) -> Turn | None:
+    def _serve(self, exchange: Exchange) -> Exchange | None:
         """Run one exchange to its end, whatever happens; what this worker is to do next, if anything."""
-        exchange = Exchange(self, turn)
+        connection = exchange.connection
         try:
             self._handle(exchange)
             if not exchange.ended:
                 raise RuntimeError("a request was left without an end of its answer")
         except MustWait as must_wait:
-            return self._line_up(Turn(turn.connection, turn.head, turn.is_exempt, must_wait.party))
+            return self._line_up(exchange, must_wait.party)
         except BaseException as error:  # noqa: BLE001 - nothing may leave an exchange open
             exchange.fail(error)
             self.on_error(error)
             forget(error)
         heir = exchange.release()
-        self._end(turn.connection)
+        self._end(connection)
         if heir is not None:
             self._take_out(heir)
-            self._set_aside(turn.connection, exchange)
+            self._set_aside(connection, exchange)
             return heir
-        lingers = not turn.is_exempt and not self._workers.crowded
-        head = self._go_on(turn.connection, exchange, lingers=lingers)
-        following = self._admit(turn.connection, head) if head is not None else None
-        if following is not None and following.is_exempt is not turn.is_exempt:
+        lingers = not exchange.is_exempt and not self._workers.crowded
+        head = self._go_on(connection, exchange, lingers=lingers)
+        following = self._admit(connection, head) if head is not None else None
+        if following is not None and following.is_exempt is not exchange.is_exempt:
             self._start(following)
             return None
         return following
@@ -333,33 +334,35 @@ class FrontServer(ThreadingHTTPServer):
 
     # --- the line -----------------------------------------------------------------------------------------------
 
-    def _line_up(self, turn: Turn) -> Turn | None:
+    def _line_up(self, exchange: Exchange, party: str) -> Exchange | None:
         """Let a request wait without a thread; itself, if it may be worked on after all."""
-        self._in_line[turn.connection] = turn
-        self._lobby.line_up(turn.connection)
-        admittance = self.places.join(turn.party or "", turn)
+        connection = exchange.connection
+        exchange.stand_in_line(party)
+        self._in_line[connection] = exchange
+        self._lobby.line_up(connection)
+        admittance = self.places.join(party, exchange)
         if admittance is Admittance.IN_LINE:
-            self._lobby.watch(turn.connection)
+            self._lobby.watch(connection)
             return None
-        self._take_out(turn)
+        self._take_out(exchange)
         if admittance is Admittance.SEATED:
-            return turn
-        self._turn_down(turn)
+            return exchange
+        self._turn_down(exchange)
         return None
 
-    def _take_out(self, turn: Turn) -> None:
+    def _take_out(self, exchange: Exchange) -> None:
         """Its wait is over: the connection belongs to whoever calls this."""
-        self._in_line.pop(turn.connection, None)
-        self._lobby.take(turn.connection)
+        self._in_line.pop(exchange.connection, None)
+        self._lobby.take(exchange.connection)
 
     def leaves_line(self, connection: Connection, *, late: bool) -> bool:
         """Called by the lobby: the request has waited for too long, or its client has left. False if its turn came."""
-        turn = self._in_line.get(connection)
-        if turn is None or not self.places.quit(turn):
+        exchange = self._in_line.get(connection)
+        if exchange is None or not self.places.quit(exchange):
             return False
-        self._take_out(turn)
+        self._take_out(exchange)
         if late:
-            self._turn_down(turn)
+            self._turn_down(exchange)
             return True
         self._end(connection)
         if connection.watch.drained:
@@ -369,9 +372,9 @@ class FrontServer(ThreadingHTTPServer):
             self.on_error(ClientGone())
         return True
 
-    def _turn_down(self, turn: Turn) -> None:
+    def _turn_down(self, exchange: Exchange) -> None:
         """Answer that there is no place, without waiting; the client keeps its connection if all of it was read."""
-        connection, head = turn.connection, turn.head
+        connection, head = exchange.connection, exchange.head
         self._end(connection)
         is_whole = connection.drop_body(head)
         keeps = is_whole and head.keep_alive and head.version == (1, 1) and not self.phase
@@ -384,14 +387,10 @@ class FrontServer(ThreadingHTTPServer):
 
     # --- what is in flight ----------------------------------------------------------------------------------------
 
-    def _begin(self, connection: Connection) -> None:
-        with self._lock:
-            self._busy.add(connection)
-
     def _end(self, connection: Connection) -> None:
-        with self._lock:
-            self._busy.discard(connection)
-            if self.phase and not self._busy:
+        self._busy.discard(connection)
+        if self.phase and not self._busy:
+            with self._lock:
                 self._changed.notify_all()
 
     def _next_head(self, connection: Connection, *, lingers: bool) -> RequestHead | None:
@@ -477,10 +476,6 @@ class FrontServer(ThreadingHTTPServer):
 
     def _advance(self, phase: Phase) -> None:
         self.phase = max(self.phase, phase)
-
-    def _busy_now(self) -> list[Connection]:
-        with self._lock:
-            return list(self._busy)
 
     def _is_quiet(self) -> bool:
         return not self._busy

@@ -8,7 +8,9 @@ import json
 import math
 import re
 from collections import Counter
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NoReturn, TypeVar
 
 MAX_DEPTH = 100
 """Deeper than any tool schema seen in the wild; far below what exhausts a parser's stack."""
@@ -30,6 +32,8 @@ again at each of its escaped quotes, and 80 KB of them would hold the interprete
 _NO_BRACKETS = re.compile(rb"[^][{}]++")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
+T = TypeVar("T")
+
 
 class StrictJsonError(ValueError):
     """The text is not JSON of the accepted kind; `param` is the top-level field at fault, if that is known."""
@@ -46,14 +50,26 @@ def loads_object(raw: bytes) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise StrictJsonError("the body is not UTF-8") from error
     _check_shape(raw)
+    try:
+        value, end = _decoder.raw_decode(text)
+    except ValueError:
+        value, end = None, 0
+    body: dict[str, Any] = value if type(value) is dict and end == len(text) else _read_slowly(text)
+    if "\\u" in text:
+        _check_surrogates(body)
+    return body
+
+
+def _read_slowly(text: str) -> dict[str, Any]:
+    """The object that `text` holds, perhaps with blanks around it; else says what is wrong with it, and where."""
     reader = _Reader()
     try:
         value = json.loads(
             text,
             object_pairs_hook=reader.object,
-            parse_int=reader.integer,
-            parse_float=reader.float,
-            parse_constant=reader.constant,
+            parse_int=partial(reader.number, _integer),
+            parse_float=partial(reader.number, _float),
+            parse_constant=partial(reader.number, _constant),
         )
     except ValueError as error:
         raise StrictJsonError(f"the body is not valid JSON: {error}") from error
@@ -61,8 +77,6 @@ def loads_object(raw: bytes) -> dict[str, Any]:
         raise StrictJsonError(reader.faults[0].message, _field_of(value, reader.faults[0]))
     if type(value) is not dict:
         raise StrictJsonError("the body is not a JSON object")
-    if "\\u" in text:
-        _check_surrogates(value)
     return value
 
 
@@ -85,6 +99,40 @@ def _check_shape(raw: bytes) -> None:
             return
 
 
+# --- what a value may be ---------------------------------------------------------------------------------------------
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        raise ValueError("a key stands twice in one object")
+    return value
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > _MAX_NUMBER_CHARS or abs(value := int(digits)) >= MAX_INTEGER:
+        raise ValueError("an integer is beyond 64 bits")
+    return value
+
+
+def _float(digits: str) -> float:
+    value = float(digits)
+    if len(digits) > _MAX_NUMBER_CHARS or not math.isfinite(value):
+        raise ValueError("a number is beyond what a double holds")
+    return value
+
+
+def _constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+_decoder = json.JSONDecoder(object_pairs_hook=_object, parse_int=_integer, parse_float=_float, parse_constant=_constant)
+"""Reads what may be; of all else it says only that something is wrong."""
+
+
+# --- what is wrong, and where ----------------------------------------------------------------------------------------
+
+
 class _Fault:
     """Stands in the parsed value where something was refused, so that the field can be named."""
 
@@ -93,12 +141,12 @@ class _Fault:
 
 
 class _Reader:
-    """The parser's hooks. They never raise: the first fault is reported with its place once all is read."""
+    """The hooks again, which never raise: the first fault is reported with its place once all is read."""
 
     def __init__(self) -> None:
         self.faults: list[_Fault] = []
 
-    def _refuse(self, message: str) -> _Fault:
+    def refuse(self, message: str) -> _Fault:
         self.faults.append(_Fault(message))
         return self.faults[-1]
 
@@ -107,22 +155,14 @@ class _Reader:
         if len(value) != len(pairs):
             counts = Counter(key for key, _ in pairs)
             twice = next(key for key, count in counts.items() if count > 1)
-            value[twice] = self._refuse(f"the key {json.dumps(twice[:64])} stands twice in one object")
+            value[twice] = self.refuse(f"the key {json.dumps(twice[:64])} stands twice in one object")
         return value
 
-    def integer(self, digits: str) -> int | _Fault:
-        if len(digits) > _MAX_NUMBER_CHARS or abs(value := int(digits)) >= MAX_INTEGER:
-            return self._refuse("an integer is beyond 64 bits")
-        return value
-
-    def float(self, digits: str) -> float | _Fault:
-        value = float(digits)
-        if not math.isfinite(value) or len(digits) > _MAX_NUMBER_CHARS:
-            return self._refuse("a number is beyond what a double holds")
-        return value
-
-    def constant(self, name: str) -> _Fault:
-        return self._refuse(f"{name} is not JSON")
+    def number(self, read: Callable[[str], T], digits: str) -> T | _Fault:
+        try:
+            return read(digits)
+        except ValueError as error:
+            return self.refuse(str(error))
 
 
 def _field_of(value: object, fault: _Fault) -> str | None:

@@ -83,7 +83,7 @@ class Recorder:
             return
         body = exchange.read_body()
         self.seen.append(Seen(head.method, head.target, body, dict(head.headers)))
-        exchange.respond(200, [("content-type", "application/json")], b"{}")
+        exchange.respond(200, ["content-type: application/json"], b"{}")
 
 
 def packets(raw: bytes, name: str) -> Iterator[list[bytes]]:

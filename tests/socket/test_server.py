@@ -23,7 +23,7 @@ from llmkit.types import Cancel
 
 PATIENCE_S = 10.0  # only a failing test waits so long
 GET = b"GET /hello HTTP/1.1\r\nHost: gw\r\n\r\n"
-TEXT = [("content-type", "text/plain")]
+TEXT = ["content-type: text/plain"]
 
 Handle = Callable[[Exchange], None]
 
@@ -501,7 +501,7 @@ class AnswerTest(FrontCase):
         for value in ("a\r\nset-cookie: b", "a\nb", "a\x00", "a\rb", "Ā"):
 
             def handle(exchange: Exchange, value: str = value) -> None:
-                exchange.respond(200, [("x", value)], b"")
+                exchange.respond(200, [f"x: {value}"], b"")
 
             client = self.connect(self.serve(handle))
             client.send(GET)

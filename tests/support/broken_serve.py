@@ -121,10 +121,10 @@ def _remembers_the_head(self: Exchange, request: Any) -> Exchange:
     return exchange
 
 
-def _all_fields(*arguments: Any) -> list[tuple[str, str]]:
+def _all_fields(*arguments: Any) -> list[str]:
     """The gateway's facts, and the upstream's headers but for those that frame its body."""
     framing = ("content-length", "transfer-encoding", "connection", "content-type")
-    fields = [field for head in _heads for field in head.headers if field[0] not in framing]
+    fields = [f"{name}: {value}" for head in _heads for name, value in head.headers if name not in framing]
     return [*_facts(*arguments), *fields]
 
 

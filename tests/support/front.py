@@ -19,6 +19,7 @@ from gateway.clock import Clock, RealClock
 from gateway.engines.threads import BlockingEffects
 from gateway.errors import ClientGone, Draining
 from gateway.exchange import Exchange
+from gateway.headers import request_id
 from gateway.http_head import HttpRefusal
 from gateway.metrics import Metrics
 from gateway.oplog import OpLog
@@ -115,7 +116,7 @@ class Front:
             self.world.clock,
             exempt=EXEMPT_PATHS.__contains__,
             on_error=self._on_error,
-            stamp=lambda: [("x-request-id", self.world.gateway.new_facts().request_id)],
+            stamp=lambda: [request_id(self.world.gateway.new_facts())],
         )
         self.key = self.world.key()
         self.server.start()

@@ -1,10 +1,13 @@
 """What the request-head reader accepts, and the many things it does not."""
 
+import contextlib
+import itertools
 import unittest
 
 from gateway.http_head import (
     Chunked,
     HeadLimits,
+    Heads,
     HttpRefusal,
     NoBody,
     RequestHead,
@@ -161,6 +164,61 @@ class HonestHeadTest(unittest.TestCase):
         for longer in (raw.replace(b"/a", b"/aa"), raw.replace(b": bb", b": bbb"), raw.replace(b": cc", b": ccc")):
             with self.assertRaises(HttpRefusal):
                 read(longer)
+
+
+def said(head: RequestHead) -> tuple[RequestHead, tuple[tuple[str, str], ...]]:
+    """All that a head says."""
+    return head, head.headers
+
+
+class HeadsTest(unittest.TestCase):
+    """The heads of one connection, of which each is much like the one before."""
+
+    def test_a_head_is_read_alike_whatever_came_before_it(self) -> None:
+        """In every order of these: another length, another key, no length, two of them, none that is a number."""
+        lines = [b"X-Content-Length: 5", b"CONTENT-length: \t%s ", b"Authorization: Bearer %s", b"X: content-length: 5"]
+        lengths = (b"5", b"42", b"042", b"999999999999", b"1234567890123", b"", b"+5", b"5 5", b"5, 5", b"\xb2")
+        raws = [post(*lines[:1], lines[1] % length, lines[2] % b"a", lines[3]) for length in lengths]
+        raws += [
+            post(*lines[:1], lines[1] % b"5", lines[2] % b"b", lines[3]),
+            post(*lines[:1], lines[2] % b"a"),
+            GET + b"\r\n",
+        ]
+        raws += [raws[0][:-2] + b"Content-Length: 5\r\n\r\n", post(lines[1] % (b"1" + b" " * 9000))]
+        for first, second in itertools.product(raws, raws):
+            heads = Heads()
+            with contextlib.suppress(HttpRefusal):
+                heads.read(first, LIMITS)
+            try:
+                alone = parse_head(second, LIMITS)
+            except HttpRefusal as refusal:
+                with self.subTest(first=first, second=second), self.assertRaisesRegex(HttpRefusal, str(refusal)):
+                    heads.read(second, LIMITS)
+            else:
+                for _ in range(2):
+                    self.assertEqual(said(heads.read(second, LIMITS)), said(alone))
+
+    def test_the_same_head_again_is_not_read_again(self) -> None:
+        """Nor is one with another length: what it says of all else is the same."""
+        heads = Heads()
+        first, again, longer = (heads.read(post(b"Content-Length: %d" % length), LIMITS) for length in (5, 5, 6))
+        self.assertIs(first, again)
+        self.assertIs(first.method, longer.method)
+        self.assertEqual((longer.body, longer.get("content-length")), (Sized(6), "6"))
+
+    def test_a_longer_number_may_make_a_line_too_long(self) -> None:
+        """The limits hold for a head that is known, too."""
+        heads, limits = Heads(), HeadLimits(line_bytes=40)
+        line = b"Content-Length:" + b" " * 24
+        heads.read(post(line + b"5"), limits)
+        with self.assertRaises(HttpRefusal):
+            heads.read(post(line + b"55"), limits)
+
+    def test_a_large_head_is_not_kept(self) -> None:
+        """Thousands of idle connections would hold them for nothing."""
+        heads = Heads()
+        raw = post(b"Content-Length: 5", b"X: " + b"x" * 3000)
+        self.assertIsNot(heads.read(raw, LIMITS), heads.read(raw, LIMITS))
 
 
 class HeadEndTest(unittest.TestCase):
