@@ -33,7 +33,9 @@ class Admitted(NamedTuple):
 
 
 class Admission:
-    """Immutable but for the buckets, which lock themselves."""
+    """Immutable but for the buckets, which lock themselves, and `_principals`, changed in single steps: who has asked
+    so far, by the key's id.
+    """
 
     def __init__(
         self, keys: KeyRing, ledger: Ledger, catalog: Catalog, tenants: Mapping[str, TenantConfig], clock: Clock
@@ -43,6 +45,7 @@ class Admission:
         self._catalog = catalog
         self._tenants = tenants
         self._clock = clock
+        self._principals: dict[str, Principal] = {}
         self._buckets = {
             tenant.name: TokenBucket(tenant.rate_per_s, tenant.burst)
             for tenant in tenants.values()
@@ -58,14 +61,14 @@ class Admission:
     def authenticate(self, raw_key: str | None) -> Principal:
         """The principal that `raw_key` stands for. Raises InvalidApiKey."""
         key = self._keys.authenticate(raw_key)
+        account = self._ledger.account(key.tenant, key.id)
+        known = self._principals.get(key.id)
+        if known is not None and known.account is account:
+            return known
         tenant = self._tenants.get(key.tenant)
-        return Principal(
-            key_id=key.id,
-            tenant=key.tenant,
-            account=self._ledger.account(key.tenant, key.id),
-            models=tenant.models if tenant else None,
-            regions=tenant.regions if tenant else None,
-        )
+        models, regions = (tenant.models, tenant.regions) if tenant else (None, None)
+        principal = self._principals[key.id] = Principal(key.id, key.tenant, account, models, regions)
+        return principal
 
     def admit(self, principal: Principal, request: ChatRequest, facts: Facts) -> Admitted:
         """Check the name, plan the route and check the rate.

@@ -157,9 +157,8 @@ class Api:
         if head.method == "OPTIONS" and methods:
             raise MethodNotAllowed(head.method, methods)
         principal = gateway.authenticate(key_of(head))
-        if not methods:
-            raise UnknownUrl(head.method, head.path[:200])
-        _allow(head, *methods)
+        if head.method not in methods:
+            raise MethodNotAllowed(head.method, methods) if methods else UnknownUrl(head.method, head.path[:200])
         exchange.enter(principal.tenant)
         if path == _CHAT:
             return self._chat(exchange, gateway, facts, principal)

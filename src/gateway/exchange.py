@@ -227,7 +227,7 @@ class Exchange:
         self._expect_stage(_UNANSWERED)
         framing = content_length(len(body)) if has_body(status) else b""
         answer = self._answer_head(status, headers, framing, delimited=True)
-        if self.head.method != "HEAD" and framing:
+        if framing and self.head.method != "HEAD":
             answer += body
         self._stage = _ENDED
         self._write(answer)

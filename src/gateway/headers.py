@@ -15,6 +15,7 @@ MAX_TIMEOUT_S = 86_400.0
 _FIRST_HOPS, _LAST_HOPS = 4, 20
 _SECONDS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
 
+_BARE = ("x-api-key", "api-key")  # headers that are nothing but a key
 _SAYS_OPTIONS = frozenset(
     {"x-gateway-tags", "x-gateway-private", "x-gateway-prompt-version", "x-gateway-timeout-s", "cache-control"}
 )
@@ -30,12 +31,13 @@ def key_of(head: RequestHead) -> str | None:
     if head.repeated and not head.repeated.isdisjoint(CREDENTIALS):
         raise InvalidApiKey
     values = head.first_values
-    given = {values[name] for name in ("x-api-key", "api-key") if values.get(name)}
-    if "authorization" in values:
-        given.add(bearer(values["authorization"]) or "")
+    given = {bearer(values["authorization"]) or ""} if "authorization" in values else set()
+    for name in _BARE:
+        if values.get(name):
+            given.add(values[name])
     if len(given) > 1:
         raise InvalidApiKey
-    return next(iter(given), None)
+    return given.pop() if given else None
 
 
 def bearer(value: str) -> str | None:

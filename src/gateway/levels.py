@@ -85,19 +85,21 @@ _LEVELS = """SELECT scope, name, limit_nanousd, window_kind, levels.window_numbe
 class Levels:
     """The levels of one data directory, owned by one process.
 
-    `_levels` is changed by single dict operations only, which are atomic.
+    `_levels` and `_accounts` are changed by single dict operations only, which are atomic.
     """
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
         self._levels: dict[tuple[Scope, str], int] = {}
+        self._accounts: dict[tuple[str, str], Account] = {}
         self._reached = ReachedWindows()
 
     async def _load_levels(self) -> None:
         """Learn which levels there are."""
         for scope, name, level in await self._store.read("SELECT scope, name, id FROM levels WHERE active = 1"):
             self._levels[Scope(scope), name] = level
+        self._accounts = {}
 
     async def set_level(self, scope: Scope, name: str, window: Window, limit_nanousd: int | None) -> None:
         """Create the level or change its limit; None is no limit. Balances are never touched.
@@ -117,6 +119,7 @@ class Levels:
 
         ids = await self._store.transact(work)
         self._levels |= {(limit.scope, limit.name): level for limit, level in zip(limits, ids, strict=True)}
+        self._accounts = {}  # what is made of the old levels meanwhile goes into the old dict
 
     async def _set_level(self, transaction: Transaction, limit: LevelLimit) -> int:
         key = (limit.scope, limit.name)
@@ -134,12 +137,20 @@ class Levels:
         return (scope, name) in self._levels
 
     def account(self, tenant: str, key_id: str) -> Account:
-        """The levels that requests of this key are charged to. KeyError if one of them was never set."""
-        return Account(
-            tenant,
-            key_id,
-            (self._levels[Scope.KEY, key_id], self._levels[Scope.TENANT, tenant], self._levels[Scope.GLOBAL, ""]),
-        )
+        """The levels that requests of this key are charged to; the same object until a level is set anew.
+
+        KeyError if one of them was never set.
+        """
+        known = self._accounts
+        account = known.get((tenant, key_id))
+        if account is None:
+            levels = self._levels
+            account = known[tenant, key_id] = Account(
+                tenant,
+                key_id,
+                (levels[Scope.KEY, key_id], levels[Scope.TENANT, tenant], levels[Scope.GLOBAL, ""]),
+            )
+        return account
 
     async def level(self, scope: Scope, name: str) -> LevelState | None:
         """The level's limit and its balance in the window that holds the present; None for an unknown level."""

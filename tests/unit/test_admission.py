@@ -14,8 +14,10 @@ from gateway.admission import Admission, Admitted, may_ask
 from gateway.chat import parse_chat
 from gateway.context import Facts, Options
 from gateway.errors import InvalidApiKey, InvalidRequest, ModelNotAllowed, ModelNotFound, RateLimited, RegionNotAllowed
+from gateway.levels import Scope
 from gateway.router import Catalog
-from tests.support.world import CONFIG, SimWorld, chat
+from gateway.types import Window
+from tests.support.world import CONFIG, SimWorld, chat, settle_story
 
 LIMITED = (
     CONFIG
@@ -75,6 +77,16 @@ class AdmissionTest(unittest.TestCase):
         body: dict[str, Any] = chat(**fields) | {"model": model}
         request = parse_chat(json.dumps(body).encode(), Options())
         return self.admission.admit(self.admission.authenticate(raw_key), request, facts or Facts("r"))
+
+    def test_who_asks_is_made_out_once(self) -> None:
+        """Until the budget of the key gets another window, which is another level."""
+        raw = self.world.key(None)
+        first = self.admission.authenticate(raw)
+        self.assertIs(self.admission.authenticate(raw), first)
+        settle_story(self.world.ledger.set_level(Scope.KEY, first.key_id, Window.DAY, 5))
+        second = self.admission.authenticate(raw)
+        self.assertNotEqual(second.account.levels, first.account.levels)
+        self.assertEqual(second.account, self.world.ledger.account("acme", first.key_id))
 
     def test_a_key_is_its_tenants(self) -> None:
         """With the levels that its requests are charged to."""
