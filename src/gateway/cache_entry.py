@@ -6,7 +6,9 @@ another one or give it to somebody else.
 
 import json
 import zlib
-from typing import Final, NamedTuple
+from typing import Final
+
+from msgspec import Struct
 
 from gateway.cache_file import ROW_OVERHEAD_BYTES, Row
 from llmkit.wire_json import decode
@@ -15,7 +17,7 @@ _GZIP: Final = 31
 """zlib's name of the format that ends with the CRC-32 and the length of what went in."""
 
 
-class Entry(NamedTuple):
+class Entry(Struct, frozen=True):
     """What to keep.
 
     epoch      of the tenant when the answer was asked for: the one that is part of its digest
@@ -32,7 +34,7 @@ class Entry(NamedTuple):
     partition: bytes | None = None
 
 
-class Record(NamedTuple):
+class Record(Struct, frozen=True):
     """An entry with its digest and times: stored at stored_ms, dead from expires_ms on, by the wall clock."""
 
     digest: bytes
@@ -42,9 +44,9 @@ class Record(NamedTuple):
 
     def may_be_served(self, digest: bytes, *, tenant: str, epoch: int, now_ms: int) -> bool:
         """Whether this is what was asked for, by whom it belongs to, in its lifetime."""
-        its_digest, stored_ms, expires_ms, entry = self
-        is_meant = its_digest == digest and entry.tenant == tenant and entry.epoch == epoch
-        return is_meant and stored_ms <= now_ms < expires_ms
+        entry = self.entry
+        is_meant = self.digest == digest and entry.tenant == tenant and entry.epoch == epoch
+        return is_meant and self.stored_ms <= now_ms < self.expires_ms
 
 
 def size_of(record: Record) -> int:

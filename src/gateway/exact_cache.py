@@ -23,7 +23,9 @@ import threading
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
+
+from msgspec import Struct
 
 from gateway.cache_entry import Entry, Record, row_of, size_of, unseal
 from gateway.cache_file import NO_BOUND, CacheFile, Removed, is_damage
@@ -53,7 +55,7 @@ class CacheUnavailable(Exception):
     """The purge could not be made durable: nothing was purged."""
 
 
-class Hit(NamedTuple):
+class Hit(Struct, frozen=True):
     """An answer that may be served. age_s: whole seconds since it was stored."""
 
     body: bytes
@@ -63,7 +65,7 @@ class Hit(NamedTuple):
     age_s: int
 
 
-class Match(NamedTuple):
+class Match(Struct, frozen=True):
     """An answer that may be served, and the digest under which it lies."""
 
     digest: bytes
