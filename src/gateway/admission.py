@@ -6,7 +6,8 @@ asks for and takes its unit of the rate limit. A unit goes back if the request i
 
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from gateway.chat import ChatRequest
 from gateway.clock import Clock
@@ -19,7 +20,7 @@ from gateway.limits import Decision, TokenBucket
 from gateway.router import Catalog, RoutePlan
 
 
-class Admitted(NamedTuple):
+class Admitted(Struct, frozen=True):
     """A request that may go on, and how to take that back."""
 
     plan: RoutePlan

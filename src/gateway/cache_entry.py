@@ -6,17 +6,18 @@ another one or give it to somebody else.
 
 import json
 import zlib
-from dataclasses import dataclass
 from typing import Final
 
+from msgspec import Struct
+
 from gateway.cache_file import ROW_OVERHEAD_BYTES, Row
+from llmkit.wire_json import decode
 
 _GZIP: Final = 31
 """zlib's name of the format that ends with the CRC-32 and the length of what went in."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """What to keep.
 
     epoch      of the tenant when the answer was asked for: the one that is part of its digest
@@ -33,8 +34,7 @@ class Entry:
     partition: bytes | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(Struct, frozen=True):
     """An entry with its digest and times: stored at stored_ms, dead from expires_ms on, by the wall clock."""
 
     digest: bytes
@@ -44,7 +44,8 @@ class Record:
 
     def may_be_served(self, digest: bytes, *, tenant: str, epoch: int, now_ms: int) -> bool:
         """Whether this is what was asked for, by whom it belongs to, in its lifetime."""
-        is_meant = self.digest == digest and self.entry.tenant == tenant and self.entry.epoch == epoch
+        entry = self.entry
+        is_meant = self.digest == digest and entry.tenant == tenant and entry.epoch == epoch
         return is_meant and self.stored_ms <= now_ms < self.expires_ms
 
 
@@ -65,5 +66,5 @@ def row_of(record: Record, used: int) -> Row:
 def unseal(sealed: bytes) -> Record:
     """The record that was sealed. Raises zlib.error or ValueError if this is not, to the bit, what was."""
     facts, _, body = zlib.decompress(sealed, _GZIP).partition(b"\n")
-    digest, stored_ms, expires_ms, tenant, epoch, deployment, provider, tier = json.loads(facts)
+    digest, stored_ms, expires_ms, tenant, epoch, deployment, provider, tier = decode(facts)
     return Record(bytes.fromhex(digest), stored_ms, expires_ms, Entry(tenant, epoch, deployment, provider, tier, body))

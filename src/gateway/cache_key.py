@@ -14,15 +14,16 @@ Rules:
 """
 
 import hashlib
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from llmkit.wire_json import encode
+
 NEUTRAL_FIELDS: Final = frozenset({"stream", "stream_options", "cache", "tags", "private", "model", "prompt_version"})
 """How an answer is delivered, what only the gateway reads, and what the route and the prompt version say better."""
 
-_FORM: Final = 2
+_FORM: Final = 3
 """Goes up with every change of these rules, so that no answer is found under a key that meant something else."""
 
 _WHITE: Final = " \t\r\n"
@@ -33,7 +34,6 @@ _LAID_OUT: Final = re.compile(
 """Lines, columns, code, and quotations (all of Unicode's Quotation_Mark): spaces within them can mean something."""
 
 _RUN: Final = re.compile("  +")
-_encode: Final = json.JSONEncoder(ensure_ascii=True, separators=(",", ":")).encode
 
 KeyOf = Callable[[Mapping[str, Any]], bytes]
 """The digest, 32 bytes, under which the answer to a request is kept, by the last of its messages."""
@@ -58,11 +58,11 @@ def cache_keys(
     fields = {name: body[name] for name in sorted(body) if name not in NEUTRAL_FIELDS}
     fields["messages"] = [_canonical_message(message) for message in body["messages"][:-1]]
     document = [_FORM, tenant, epoch, list(route), permissions, prompt_version, fields]
-    around = hashlib.sha256(_encode(document).encode())
+    around = hashlib.sha256(encode(document))
 
     def key_of(message: Mapping[str, Any]) -> bytes:
         digest = around.copy()
-        digest.update(_encode(_canonical_message(message)).encode())
+        digest.update(encode(_canonical_message(message)))
         return digest.digest()
 
     return key_of

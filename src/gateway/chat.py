@@ -4,7 +4,9 @@ Everything else is the upstream's business and travels on as it came. Pure; rais
 """
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
+
+from msgspec import Struct
 
 from gateway.context import Options
 from gateway.errors import InvalidRequest
@@ -31,7 +33,7 @@ _RARE = frozenset({"tools", "functions", "service_tier", "audio", "modalities", 
 """What most requests have none of: they are spared the look at each."""
 
 
-class ChatRequest(NamedTuple):
+class ChatRequest(Struct, frozen=True):
     """A valid request.
 
     body         the JSON object as it came, gateway fields included

@@ -4,8 +4,9 @@ A RequestContext is passed; nothing above the engines keeps request state anywhe
 """
 
 from collections.abc import Callable, Coroutine, Iterator
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
+
+from msgspec import Struct
 
 from gateway.levels import Account
 from llmkit.types import Cancel, Pulse
@@ -67,7 +68,7 @@ class Engine(Protocol):
         ...
 
 
-class Principal(NamedTuple):
+class Principal(Struct, frozen=True):
     """Who asks: an authenticated key. `models` are the name patterns it may ask for, `regions` where its requests may
     be served; None is all.
     """
@@ -79,8 +80,7 @@ class Principal(NamedTuple):
     regions: tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(Struct, frozen=True):
     """What a client tells the gateway itself, in headers or in the body.
 
     The body's tags and version win; either place may ask for privacy or to leave the caches alone.
@@ -97,7 +97,7 @@ class Options:
     timeout_s: float | None = None
 
 
-class RateState(NamedTuple):
+class RateState(Struct, frozen=True):
     """A token bucket as it stands after a request, for the rate-limit headers."""
 
     limit: int
@@ -105,8 +105,7 @@ class RateState(NamedTuple):
     reset_s: float
 
 
-@dataclass(slots=True)
-class Facts:
+class Facts(Struct):
     """What is known of a request so far; every answer tells it, errors too.
 
     started_s   monotonic instant at which the whole request had arrived; None before
@@ -123,7 +122,7 @@ class Facts:
     provider: str | None = None
     tier: str | None = None
     attempts: int = 0
-    hops: list[str] = field(default_factory=list)
+    hops: list[str] = []
     cost_nanousd: int | None = None
     rate: RateState | None = None
     started_s: float | None = None
@@ -140,8 +139,7 @@ class Facts:
         self.hops.append(f"{deployment or self.deployment}={outcome}")
 
 
-@dataclass(slots=True)
-class RequestContext:
+class RequestContext(Struct):
     """One request on its way through the gateway.
 
     raw          the body as it came, JSON bytes
@@ -162,7 +160,7 @@ class RequestContext:
     ttft_ms: int | None = None
     streams: bool = False
     tags: tuple[str, ...] = ()
-    at_end: list[Callable[[], None]] = field(default_factory=list)
+    at_end: list[Callable[[], None]] = []
 
     def let_go(self) -> None:
         """Say that nothing is held any more of what upstreams have answered so far. May be said again."""
@@ -170,7 +168,7 @@ class RequestContext:
             let_go()
 
 
-class Answer(NamedTuple):
+class Answer(Struct, frozen=True):
     """How a served request went: the whole JSON body, or a stream that was relayed (`body` is None).
 
     cut  the stream ended with an in-band error: the front must close the connection, not finish the message.

@@ -22,9 +22,10 @@ import sqlite3
 import threading
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from gateway.cache_entry import Entry, Record, row_of, size_of, unseal
 from gateway.cache_file import NO_BOUND, CacheFile, Removed, is_damage
@@ -54,8 +55,7 @@ class CacheUnavailable(Exception):
     """The purge could not be made durable: nothing was purged."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
+class Hit(Struct, frozen=True):
     """An answer that may be served. age_s: whole seconds since it was stored."""
 
     body: bytes
@@ -65,8 +65,7 @@ class Hit:
     age_s: int
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(Struct, frozen=True):
     """An answer that may be served, and the digest under which it lies."""
 
     digest: bytes

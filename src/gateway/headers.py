@@ -118,11 +118,11 @@ def fact_headers(facts: Facts, now_s: float) -> list[str]:
         overhead_s = max(now_s - facts.started_s - facts.upstream_s, 0)
         lines.append(f"x-gateway-overhead-ms: {overhead_s * 1000:.3f}")
     if facts.rate is not None:
-        limit, remaining, reset_s = facts.rate
+        rate = facts.rate
         lines += (
-            f"x-ratelimit-limit-requests: {limit}",
-            f"x-ratelimit-remaining-requests: {remaining}",
-            f"x-ratelimit-reset-requests: {go_duration(reset_s)}",
+            f"x-ratelimit-limit-requests: {rate.limit}",
+            f"x-ratelimit-remaining-requests: {rate.remaining}",
+            f"x-ratelimit-reset-requests: {go_duration(rate.reset_s)}",
         )
     return lines
 

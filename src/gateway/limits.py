@@ -8,7 +8,8 @@ of it, and no time refills two units. Time is handed in; nothing here reads a cl
 import threading
 from collections import deque
 from fractions import Fraction
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from gateway.context import RateState
 
@@ -18,7 +19,7 @@ REMEMBERED = 4096
 """Units of one bucket that can still be given back: several times what a server has in flight. An older one is kept."""
 
 
-class Decision(NamedTuple):
+class Decision(Struct, frozen=True):
     """Whether a unit was taken; if not, `retry_after_s` is when the next one will be there. `unit` names it."""
 
     admitted: bool
