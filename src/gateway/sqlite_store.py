@@ -14,10 +14,10 @@ copies the write-ahead log into the database itself, because SQLite's automatism
 failed sync among them.
 
 Locks: `_mutex` guards `_waiting`, `_leading`, `_closed`, `_lost` and `_idle_readers`. The writing connection,
-`_uncopied` and `_device_faults` belong to the leader, but for copying, which SQLite keeps out of its transactions.
-`_queue` is a deque touched by its atomic ends alone, so enqueue() needs no lock, and `_failing` is changed by single
-dict operations; `_alarmed` is lowered before the queue is emptied and raised after it is filled, so no work is ever
-left without a wake.
+`_committed`, `_uncopied` and `_device_faults` belong to the leader, but for copying, which SQLite keeps out of its
+transactions. `_queue` is a deque touched by its atomic ends alone, so enqueue() needs no lock, and `_failing` is
+changed by single dict operations; `_alarmed` is lowered before the queue is emptied and raised after it is filled, so
+no work is ever left without a wake.
 """
 
 import contextlib
@@ -49,7 +49,7 @@ MOST_READERS = 8
 """Reads at a time; one more waits. Each has a connection of two descriptors, of which SQLite keeps one for good."""
 
 FLUSH_AFTER_S = 0.01
-"""Queued work waits this long for a request's commit to carry it before it gets one of its own."""
+"""Queued work waits this long, at most twice, for a request's commit to carry it before it gets one of its own."""
 
 MOST_QUEUED = 100_000
 """Pieces of work beyond which rows that move no money are dropped and counted while the disk refuses them."""
@@ -136,6 +136,7 @@ class SqliteStore:
         self._failing: dict[Doing, str] = {}
         self._on_lost = on_lost
         self._files = OpenFiles(path)
+        self._committed = 0
         self._uncopied = 0
         self._device_faults = 0
         self._lost = False
@@ -319,6 +320,7 @@ class SqliteStore:
             if not isinstance(error, sqlite3.Error):
                 first.error = error
         else:
+            self._committed += 1
             self._uncopied += len(queued) + len(batch)
             if self._writer.total_changes > changes:
                 self._device_faults = 0
@@ -451,11 +453,18 @@ class SqliteStore:
 
     def _flush_forever(self) -> None:
         while self._wake.get():
-            self._stop.wait(FLUSH_AFTER_S)
+            self._leave_it_to_requests()
             self._alarmed = False
             while not self._flushed():
                 if self._stop.wait(RETRY_AFTER_S):
                     return
+
+    def _leave_it_to_requests(self) -> None:
+        """Wait until none has committed for FLUSH_AFTER_S: each commit takes along all that is queued before it."""
+        committed = -1
+        while committed != self._committed and not self._stop.is_set():
+            committed = self._committed
+            self._stop.wait(FLUSH_AFTER_S)
 
     def _flushed(self) -> bool:
         try:

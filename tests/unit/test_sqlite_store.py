@@ -299,6 +299,24 @@ class QueueTest(StoreCase):
         self.store.flush()
         self.assertEqual((self.names(), self.fuse.times), (["a"], 1))
 
+    def test_a_flush_of_its_own_waits_until_no_request_commits(self) -> None:
+        """A request's commit has taken along what was queued; what is queued behind it is given the same time."""
+        seen: list[list[str]] = []
+        flushed = threading.Event()
+
+        def pause(seconds: float) -> bool:
+            seen.append(self.names())
+            if len(seen) < 3:
+                drive(self.store.transact(insert(f"request {len(seen)}")))
+                self.store.enqueue(insert(f"queued {len(seen)}"))
+            return False
+
+        self.enterContext(mock.patch.object(self.store._stop, "wait", pause))
+        self.enterContext(mock.patch.object(self.store, "_flushed", side_effect=lambda: flushed.set() or True))
+        self.store.enqueue(insert("queued"))
+        self.assertTrue(flushed.wait(5))
+        self.assertEqual([len(names) for names in seen], [0, 2, 4])
+
     def test_queued_work_survives_a_failed_commit(self) -> None:
         """It is tried again before later work, in the same order, and kept once."""
 
