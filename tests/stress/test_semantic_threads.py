@@ -60,13 +60,13 @@ class SemanticThreadsTest(unittest.TestCase):
             messages, key_of = self.keys(tenant, epoch, text)
             asked = drive(self.semantic.ask(messages, tenant, key_of))
             assert asked is not None
-            match = drive(self.semantic.find(asked, serve=True))
-            if match is None:
+            found = drive(self.semantic.find(asked, serve=True))
+            if found is None:
                 body = f"{tenant} {question} {epoch}".encode()
                 self.answers.store(key_of(messages[0]), Entry(tenant, epoch, "d", "p", "cheap", body), ttl_s=None)
                 self.semantic.remember(asked)
             else:
-                self.assertEqual(match.hit.body.decode(), f"{tenant} {question} {epoch}")
+                self.assertEqual(found.match.hit.body.decode(), f"{tenant} {question} {epoch}")
                 self.hits += 1
             if turn % 20 == 19 and number < 3:
                 drive(self.answers.purge(tenant))

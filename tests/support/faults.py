@@ -137,7 +137,7 @@ FAULTS: dict[str, list[Any]] = {
     ],
     "semantic-tenants": [mock.patch.object(caching, "cache_keys", _key_of_texts), _ANY_TENANT],
     "semantic-expiry": [mock.patch.object(semantic_cache, "_living", lambda wordings, now_ms: wordings), _ANY_TENANT],
-    "semantic-shadow": [mock.patch.object(caching._Lead, "answer", property(lambda self: self.match))],
+    "semantic-shadow": [mock.patch.object(caching._Lead, "answer", property(lambda self: self.found))],
     "semantic-floods": [mock.patch.object(semantic_cache, "refusal", lambda text: None)],
     "rate-under-load": [mock.patch.object(admission, "TokenBucket", lambda rate, burst: TokenBucket(2 * rate, burst))],
     "rate-to-the-unit": [mock.patch.object(admission, "TokenBucket", lambda rate, burst: TokenBucket(rate, burst + 1))],
