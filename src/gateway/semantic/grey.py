@@ -4,7 +4,7 @@ The verifier refuses a pair for want of proof that it is one question. Here a pa
 a judge that says yes to everything must not be able to make `5 miles` and `6 miles` one. Pure, and symmetric. Rules:
 
 - numbers, units, days, months, negations, quoted texts, names, tense, and words that turn a meaning around (only,
-  before, most) are the same on both sides, or no judge is asked
+  before, most) are the same on both sides, or no judge is asked; nor about a word here and its opposite there
 - so is what is asked for, as far as it is told: a time is no place, and a yes or no is neither
 - the same words in another order, one thing and many, a name and a plain word: the verifier knows what it sees there
 - a text that speaks of answers, judges or instructions is shown to no judge
@@ -21,6 +21,7 @@ from gateway.semantic.patterns import word_set
 from gateway.semantic.plain import plain
 from gateway.semantic.question import Question
 from gateway.semantic.rules import capitals, count, order
+from gateway.semantic.tokens import key_of
 from gateway.semantic.words import scan
 
 
@@ -60,7 +61,7 @@ def _negations(question: Question) -> tuple[str, ...]:
 
 
 def _turns(question: Question) -> tuple[str, ...]:
-    return _those(question, _TURNS.__contains__)
+    return _those(question, lambda key: _base(key) in _TURNS)
 
 
 def _those(question: Question, is_of_kind: Callable[[str], bool]) -> tuple[str, ...]:
@@ -97,10 +98,25 @@ def _words(question: Question) -> set[str]:
 
 def _prefixes(one: Question, other: Question) -> bool:
     """Safe and unsafe, where each is on one side only."""
-    left, right = {*one.keys} - {*other.keys}, {*other.keys} - {*one.keys}
+    words, others = _words(one), _words(other)
+    left, right = words - others, others - words
     return any(f"{no}{word}" in right for no in _NO for word in left) or any(
         f"{no}{word}" in left for no in _NO for word in right
     )
+
+
+def _opposites(one: Question, other: Question) -> bool:
+    """Enable and disable, where each is on one side only."""
+    left, right = ({_base(key) for key in question.keys} for question in (one, other))
+    return any(
+        (first in left - right and second in right - left) or (first in right - left and second in left - right)
+        for first, second in _OPPOSITES
+    )
+
+
+def _base(key: str) -> str:
+    """Without what tells its form: fail and failed turn the same thing around."""
+    return key.partition("~")[0]
 
 
 def _persons(one: Question, other: Question) -> bool:
@@ -157,6 +173,33 @@ _STEERING: Final = word_set(
     "same different equal equivalent identical ignore disregard override instruct instruction instructions prompt"
     " assistant judge verdict answer answers reply respond output json"
 )
+_OPPOSITES: Final = tuple(
+    (key_of(first), key_of(second))
+    for first, second in (
+        ("accept", "reject"),
+        ("add", "remove"),
+        ("allow", "ban"),
+        ("arrive", "depart"),
+        ("big", "small"),
+        ("borrow", "lend"),
+        ("buy", "sell"),
+        ("cheap", "expensive"),
+        ("enable", "disable"),
+        ("export", "import"),
+        ("hide", "show"),
+        ("increase", "reduce"),
+        ("legal", "illegal"),
+        ("lock", "unlock"),
+        ("lose", "win"),
+        ("open", "close"),
+        ("pull", "push"),
+        ("raise", "lower"),
+        ("send", "receive"),
+        ("start", "end"),
+        ("up", "down"),
+        ("upload", "download"),
+    )
+)
 _PERSONS: Final = (word_set("my your his her its their i you he she they") | frozenset(PRONOUNS.values())) - {"i"}
 _NO: Final = ("un", "in", "im", "il", "ir", "non", "non-", "dis", "mis", "de")
 
@@ -172,6 +215,7 @@ _RULES: Final[tuple[tuple[Bar, Callable[[Question, Question], bool]], ...]] = (
     *((reason, _unequal(said)) for reason, said in _SAID.items()),
     (Bar.FRAME, _frames),
     (Bar.NEGATION, _prefixes),
+    (Bar.TURN, _opposites),
     (Bar.CAPITALS, _capitals),
     (Bar.NAME, _names),
     (Bar.PERSON, _persons),
