@@ -111,7 +111,7 @@ class Nearest(Generic[T]):
         size = ITEM_BYTES + self._width + 4 * len(text)
         if size + GROUP_BYTES > self._max_bytes:
             return
-        while self.bytes + size + GROUP_BYTES > self._max_bytes:
+        while self.bytes + size + GROUP_BYTES * (group not in self._groups) > self._max_bytes:
             self._remove(next(iter(self._order)))
         if group not in self._groups:
             self._groups[group] = _Group()

@@ -406,7 +406,7 @@ class SignalTest(unittest.TestCase):
             self.assertEqual(gateway.chat(made["key"])[0], 429)
 
 
-_SHADOW = {"at_ms", "event", "request", "entry", "question"}
+_SHADOW = {"at_ms", "event", "request", "entry", "question", "judged"}
 
 
 def _run_unread(*arguments: str) -> tuple[int, bytes]:

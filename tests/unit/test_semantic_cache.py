@@ -55,7 +55,7 @@ class SemanticCase(unittest.TestCase):
         self.addCleanup(self.process.close)
         self.clock = FakeClock()
         self.upstream = FakeProvider(list(self.answers), name="up")
-        self.withheld: list[tuple[str, str, str]] = []
+        self.withheld: list[tuple[str, str, str, bool]] = []
         self.start()
         self.key = self.world.key("5")
 
@@ -438,10 +438,11 @@ class ShadowTest(SemanticCase):
         """By names and digests; never a word of a prompt or an answer."""
         self.ask()
         self.ask(OTHER_WORDS)
-        ((request, entry, question),) = self.withheld
+        ((request, entry, question, judged),) = self.withheld
         self.assertEqual(request, self.world.rows()[-1]["request_id"])
         self.assertRegex(entry, "^[0-9a-f]{16}$")
         self.assertRegex(question, "^[0-9a-f]{16}$")
+        self.assertFalse(judged)
         served = self.reloaded(ON + CONFIG)
         self.assertEqual(self.ask("PLEASE, " + OTHER_WORDS, gateway=served)[0], "semantic")
         self.assertEqual(len(self.withheld), 1)
@@ -515,9 +516,13 @@ class ExplainTest(unittest.TestCase):
         """Plain JSON values."""
         same = semantic_cache.explain(ASKED, OTHER_WORDS)
         self.assertEqual((same["same"], same["veto"], same["asked_ineligible"]), (True, None, None))
+        self.assertEqual((same["may_be_judged"], same["bar"]), (False, None))
+        judged = semantic_cache.explain("How do I cancel my gym plan?", "How do I end my gym plan?")
+        self.assertEqual((judged["may_be_judged"], judged["bar"]), (True, None))
         other = json.loads(json.dumps(semantic_cache.explain(THERE, BACK * 200)))
         self.assertFalse(other["same"])
         self.assertTrue(other["veto"])
+        self.assertEqual((other["may_be_judged"], other["bar"]), (False, "turn"))
         self.assertTrue(other["stored_ineligible"])
 
 
@@ -567,5 +572,6 @@ class StartTest(unittest.TestCase):
 
     def test_a_gateway_without_it_does_not_load_the_verifier(self) -> None:
         """Its rules take as long to load as all else of the process."""
-        loaded = "import sys, gateway.api, gateway.cli; sys.exit('gateway.semantic.verifier' in sys.modules)"
+        heavy = "{'gateway.semantic.verifier', 'gateway.judging', 'gateway.nearest', 'llmkit.embed'}"
+        loaded = f"import sys, gateway.api, gateway.cli; sys.exit(bool({heavy} & sys.modules.keys()))"
         self.assertEqual(subprocess.run([sys.executable, "-c", loaded], check=False, env=ENV).returncode, 0)

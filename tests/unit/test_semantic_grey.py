@@ -145,7 +145,7 @@ class JudgementTest(unittest.TestCase):
         ):
             with self.subTest(text):
                 self.assertEqual(verdict(_completion(text)), said)
-        for document in (
+        documents: tuple[dict[str, Any], ...] = (
             {},
             {"choices": []},
             {"choices": [1]},
@@ -153,7 +153,8 @@ class JudgementTest(unittest.TestCase):
             _completion("SAME", finish_reason=None),
             {"choices": _completion("SAME")["choices"] * 2},
             {"choices": [{"finish_reason": "stop", "message": "SAME"}]},
-        ):
+        )
+        for document in documents:
             with self.subTest(document):
                 self.assertEqual(verdict(document), Verdict.UNCLEAR)
 

@@ -61,7 +61,7 @@ def _negations(question: Question) -> tuple[str, ...]:
 
 
 def _turns(question: Question) -> tuple[str, ...]:
-    return _those(question, lambda key: _base(key) in _TURNS)
+    return tuple(sorted(base for base in map(_base, question.keys) if base in _TURNS))
 
 
 def _those(question: Question, is_of_kind: Callable[[str], bool]) -> tuple[str, ...]:
