@@ -396,7 +396,7 @@ def build_judged(config: Config, books: Books, handle: Callable[..., Mapping[str
         audit_percent=cache.judge_audit_percent,
         ask=ask,
     )
-    return Judged(books.judging, judge, config.uses_judge)
+    return Judged(books.judging, judge, functools.cache(config.uses_judge))
 
 
 def build_caching(

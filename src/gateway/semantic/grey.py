@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from gateway.semantic.frames import Frame
-from gateway.semantic.grammar import NEGATIONS, PRONOUNS
+from gateway.semantic.grammar import NEGATIONS
 from gateway.semantic.patterns import word_set
 from gateway.semantic.plain import plain
 from gateway.semantic.question import Question
@@ -53,7 +53,7 @@ def mark(question: Question) -> tuple[Any, ...]:
 
 
 def _numbers(question: Question) -> tuple[str, ...]:
-    return _those(question, lambda key: key in _CALENDAR or key.endswith(" unit") or any(map(str.isdigit, key)))
+    return _those(question, lambda key: _base(key) in _CALENDAR or key.endswith(" unit") or any(map(str.isdigit, key)))
 
 
 def _negations(question: Question) -> tuple[str, ...]:
@@ -119,6 +119,10 @@ def _base(key: str) -> str:
     return key.partition("~")[0]
 
 
+def _keys(words: str) -> frozenset[str]:
+    return frozenset(_base(key_of(word)) for word in word_set(words))
+
+
 def _persons(one: Question, other: Question) -> bool:
     """His and mine; mine and nobody's may be one."""
     left, right = ({*question.keys} & _PERSONS for question in (one, other))
@@ -141,8 +145,8 @@ def _unequal(said: Callable[[Question], Any]) -> Callable[[Question, Question], 
     return lambda one, other: said(one) != said(other)
 
 
-_UNTENSED: Final = frozenset({"", "can", "may", "would"})
-"""Modes that a rewording puts for each other: where can I park, where is it possible to park."""
+_UNTENSED: Final = frozenset({"can", "may", "would"})
+"""Modes that a rewording puts for none, and for each other: where can I park, where is it possible to park."""
 
 _YES_NO: Final = frozenset({Frame.YES_NO, Frame.POSSIBILITY, Frame.ADVICE, Frame.DUTY})
 _OPEN: Final = frozenset({Frame.WHAT, Frame.MANNER})
@@ -159,14 +163,14 @@ _GROUPS: Final = (
 )
 """Frames that one answer may serve; all others differ. A year is no date, though either says when."""
 
-_CALENDAR: Final = word_set(
+_CALENDAR: Final = _keys(
     "monday tuesday wednesday thursday friday saturday sunday january february march april may june july august"
     " september october november december spring summer autumn winter morning afternoon evening night"
     " second minute hour day week month year daily weekly monthly yearly annual half double twice celsius fahrenheit"
 )
-_TURNS: Final = word_set(
+_TURNS: Final = _keys(
     "before after until till since between above below over under against off from only almost except but all every"
-    " both either neither each most least more less fewer first last next best worst maximum minimum high low"
+    " both either each most least more less fewer last next best worst maximum minimum high low"
     " stop fail avoid lack cease prevent"
 )
 _STEERING: Final = word_set(
@@ -200,7 +204,7 @@ _OPPOSITES: Final = tuple(
         ("upload", "download"),
     )
 )
-_PERSONS: Final = (word_set("my your his her its their i you he she they") | frozenset(PRONOUNS.values())) - {"i"}
+_PERSONS: Final = word_set("my your his her its their you he she they")
 _NO: Final = ("un", "in", "im", "il", "ir", "non", "non-", "dis", "mis", "de")
 
 _SAID: Final[dict[Bar, Callable[[Question], Any]]] = {
