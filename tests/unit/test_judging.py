@@ -115,6 +115,47 @@ class VerdictTest(JudgedCase):
         self.assertEqual(self.ask(ASKED)[0], "hit")
         self.assertEqual(self.counted("questions"), {"alone": 1, "unanswered": 1, "asked": 1})
 
+    def test_only_the_grey_zone_is_asked_about(self) -> None:
+        """Neither what is less near, nor what is nearer."""
+        for zone, asked in (("min_cosine = 0.95", 0), ("max_cosine = 0.61", 0), ("min_cosine = 0.61", 1)):
+            with self.subTest(zone):
+                self.world.run("cache.purge", all=True)
+                self.ask_both(gateway=self.reloaded(self.config.replace("[cache]", f"[cache]\njudge_{zone}")))
+                self.assertEqual(len(self.judge.calls), asked)
+
+    def test_the_nearest_that_may_be_asked_about_is(self) -> None:
+        """One for each question that is learnt; those that are barred or known are passed over."""
+        for text in ("How do I pause my gym membership?", "How do I end my old gym membership?", NEAR, ASKED):
+            self.ask(text)
+        asked = [json.loads(question["content"]) for _, question in self.judged()]
+        self.assertEqual([pair["question_1"] for pair in asked], ["How do I end my old gym membership?", NEAR, ASKED])
+        self.assertEqual(asked[1]["question_2"], "How do I end my old gym membership?")
+        self.ask(ASKED, cache={"no-cache": True})
+        again = json.loads(self.judged()[-1][1]["content"])
+        self.assertEqual(again["question_1"], ASKED)
+        self.assertNotEqual(again, asked[-1])
+
+    def test_a_question_of_the_same_words_needs_a_verdict_of_its_own(self) -> None:
+        """Two questions may share a key: what is said of one is not said of the other."""
+        there, back = read("How do I get from Paris to Rome?"), read("How do I get from Rome to Paris?")
+        self.assertEqual(there.key, back.key)
+        pair = Pair("acme", 0, b"p" * 32, there, read("How do I reach Rome from Paris?"))
+        drive(self.semantic.aliases.note(pair, "wise", same=True))
+        self.assertEqual(len(drive(self.semantic.aliases.of("acme", b"p" * 32, there, "wise"))), 1)
+        self.assertEqual(drive(self.semantic.aliases.of("acme", b"p" * 32, back, "wise")), [])
+
+    def test_a_key_has_few_verdicts_each_with_its_own_end(self) -> None:
+        """The newest; a newer one keeps no older one alive."""
+        lamp, partition = read("a lamp"), b"p" * 32
+        for number in range(aliases.MOST_ALIASES + 2):
+            pair = Pair("acme", 0, partition, lamp, read(f"a light of {'x' * (number + 1)}"))
+            drive(self.semantic.aliases.note(pair, "wise", same=True))
+            self.clock.advance(100)
+        found = drive(self.semantic.aliases.of("acme", partition, lamp, "wise"))
+        self.assertEqual([len(alias.other.text) for alias in found], [21 - number for number in range(8)])
+        self.clock.advance(3600 - 800)
+        self.assertEqual(len(drive(self.semantic.aliases.of("acme", partition, lamp, "wise"))), 7)
+
     def test_a_verdict_does_not_chain(self) -> None:
         """What is the same as a question's other is not the same as the question."""
         pair = Pair("acme", 0, b"p" * 32, read("a lamp"), read("a light"))
@@ -178,6 +219,14 @@ class NoTest(JudgedCase):
             self.clock.advance(3600)
         self.assertEqual(self.counted("verdicts").get("same"), 1)
         self.assertEqual(self.world.errors, [])
+
+    def test_a_judge_that_is_late_has_said_nothing(self) -> None:
+        """As its upstream, and as the client that it has: nobody waits longer than was said."""
+        for script in ({"timeout": True}, {"text": "SAME", "latency_s": 600}):
+            self.world.run("cache.purge", all=True)
+            self.judge = FakeProvider([script], name="bench")
+            self.ask_both(gateway=self.reloaded(self.config.replace("[cache]", "[cache]\njudge_timeout_s = 0.05")))
+        self.assertEqual(self.counted("verdicts"), {"timeout": 2})
 
     def test_an_unknown_key_asks_nobody(self) -> None:
         """One that was blocked, say."""
@@ -366,6 +415,16 @@ class IsolationTest(JudgedCase):
             self.ask(ASKED, cache={"no-cache": True})
             self.assertEqual(self.ask(NEAR, cache={"no-store": True})[0], "miss")
         self.assertEqual(len(self.judge.calls), 2)
+
+    def test_what_waits_while_its_tenant_is_purged_is_let_go(self) -> None:
+        """It is not kept in memory, nor shown to anybody."""
+        self.ask(ASKED)
+        with self.judging._changed:  # the thread cannot fetch what waits
+            self.gateway.handle(self.key, chat(NEAR, temperature=0))
+            drive(self.semantic.purge("acme"))
+        self.judging.flush()
+        self.assertEqual(self.counted("questions"), {"alone": 1, "stale": 1})
+        self.assertEqual((self.judging.stats()["entries"], len(self.judge.calls)), (1, 0))
 
     def test_a_verdict_that_comes_after_a_purge_is_lost(self) -> None:
         """The judge was asked before it."""
