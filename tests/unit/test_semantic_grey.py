@@ -151,8 +151,9 @@ WORDS: dict[Bar, str] = {
 """Each of these alone is enough."""
 
 OPPOSITES = (
-    "accept/reject add/remove allow/ban arrive/depart big/small borrow/lend buy/sell cheap/expensive enable/disable"
-    " export/import hide/show increase/reduce legal/illegal lock/unlock lose/win open/close pull/push raise/lower"
+    "accept/reject add/remove allow/ban and/or approve/reject arrive/depart benefit/drawback big/small borrow/lend"
+    " buy/sell cheap/expensive compulsory/optional enable/disable export/import hide/show in/out increase/reduce"
+    " join/leave legal/illegal lock/unlock lose/win open/close pull/push raise/lower"
     " send/receive start/end up/down upload/download"
 )
 
