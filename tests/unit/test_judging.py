@@ -450,6 +450,19 @@ class IsolationTest(JudgedCase):
         self.assertEqual(self.ask(NEAR, cache={"no-store": True})[0], "miss")
 
 
+class LifeTest(JudgedCase):
+    """Wordings that live for a minute, and answers that live longer."""
+
+    config = with_judge("semantic_ttl_s = 60\n")
+
+    def test_a_question_is_near_for_as_long_as_it_is_found(self) -> None:
+        """Though there is still an answer to it."""
+        self.ask(ASKED)
+        self.clock.advance(60)
+        self.ask(NEAR)
+        self.assertEqual(self.counted("questions"), {"alone": 2})
+
+
 class ShadowTest(JudgedCase):
     """The mode that serves nothing."""
 
