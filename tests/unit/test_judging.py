@@ -285,7 +285,7 @@ class BoundTest(JudgedCase):
             for text in (ASKED, NEAR, FAR):
                 asked = drive(self.semantic.ask([{"content": text, "role": "user"}], "acme", lambda _: b"p" * 32))
                 assert asked is not None
-                self.judging.learn(asked, mock.Mock(least=0.5, most=1.0))
+                self.judging.learn(asked, b"d" * 32, mock.Mock(least=0.5, most=1.0))
         self.judging.flush()
         self.assertEqual(self.counted("questions")["dropped"], 2)
 
