@@ -55,7 +55,10 @@ def _words(text: str) -> tuple[str, ...]:
 _VERBS = _words(
     "move clean paint open close lift carry fix store wrap wash dry heat cool fold pack sort label weigh ship"
 )
-_KINDS = _words("small large green blue round flat heavy light broken empty wooden metal plastic paper glass")
+_KINDS = _words(
+    "small large green blue round flat heavy light broken empty wooden metal plastic paper glass"
+    " old new tiny rusty dusty plain wet"
+)
 _THINGS = _words("lamp table chair box shelf desk cup plate bowl door carpet mirror clock bag vase crate ladder")
 _PLACES = _words("kitchen cellar garden garage hall attic office barn shed loft porch studio chapel tower")
 

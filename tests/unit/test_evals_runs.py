@@ -9,9 +9,19 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from evals import concurrency, report, retries, scenarios, semantic_speed, waterfall
+from evals import (
+    concurrency,
+    report,
+    retries,
+    scenarios,
+    semantic_grey,
+    semantic_nearest,
+    semantic_speed,
+    waterfall,
+)
 from evals.experiment import Artifact, Options
 from evals.gates import PREREGISTRATION, gates
+from evals.semantic_sets import Pair
 from evals.silent import SilentUpstream
 from evals.world import Asked
 from gateway.cache_entry import Record
@@ -130,6 +140,29 @@ class TwinsTest(unittest.TestCase):
         quick = figures | {"hit_us": {"p50": semantic_speed.HIT_US}}
         self.assertEqual(semantic_speed.failures(quick), [])
         self.assertEqual(len(semantic_speed.failures(quick | {"hit_us": {"p50": 301}, "outcomes": {"hit": 7}})), 2)
+
+    def test_near_questions_are_found_and_timed(self) -> None:
+        """Each in other words, and the nearest first; a request that waits, a miss and a wrong size are told."""
+        with mock.patch.object(semantic_nearest, "HITS", 4):
+            size = semantic_nearest.run(48, 6, 7)
+        self.assertEqual((size["entries"], size["found_its_own"], size["nearest_missed"]), (48, 6, "0 of 6"))
+        quick = size | {"handed_over_us": {"p99": semantic_nearest.HANDED_OVER_US}, "resident_bytes_each": 0}
+        self.assertEqual(semantic_nearest.failures(quick), [])
+        slow = {"handed_over_us": {"p99": 5_001}, "found_its_own": 5, "resident_bytes_each": 1 << 20}
+        self.assertEqual(len(semantic_nearest.failures(size | slow)), 3)
+
+    def test_what_a_judge_would_be_shown_is_counted(self) -> None:
+        """By kind, with what became of the others, and from which cosine on."""
+        pairs = [
+            Pair("1", "How do I cancel my plan?", "How do I end my plan?", True, "free", ""),
+            Pair("2", "How do I cancel my plan?", "how can i cancel my plan, please", True, "free", ""),
+            Pair("3", "How do I cancel 5 plans?", "How do I cancel 6 plans?", False, "number", ""),
+            Pair("4", "What does this mean?", "What is this?", False, "number", ""),
+        ]
+        told = semantic_grey.measure(pairs, [0.5, 0.99])
+        free, number = told["paraphrase free"], told["near-miss number"]
+        self.assertEqual((free["courses"], free["shown"]), ({"open": 1, "verified": 1}, {"0.5": 1, "0.99": 0}))
+        self.assertEqual(number["courses"], {"barred: number": 1, "not looked up": 1})
 
     @contextmanager
     def key_with(self, **changes: Callable[[Any], Any]) -> Iterator[None]:
