@@ -381,6 +381,15 @@ class IsolationTest(JudgedCase):
         self.clock.advance(11)
         self.assertEqual(self.ask(NEAR, key=rival)[0], "miss")
 
+    def test_a_verdict_is_of_one_partition(self) -> None:
+        """Under other instructions the same two questions may be two."""
+        kind = {"role": "system", "content": "be kind"}
+        self.ask_both()
+        self.ask(ASKED, messages=[kind, {"role": "user", "content": ASKED}])
+        near = [kind, {"role": "user", "content": NEAR}]
+        self.assertEqual(self.ask(NEAR, messages=near, cache={"no-store": True})[0], "miss")
+        self.assertEqual(self.ask(NEAR, cache={"no-store": True})[0], "semantic")
+
     def test_what_may_not_be_kept_is_shown_to_nobody(self) -> None:
         """no-store, private, what the exact cache does not take, an answer that is not kept."""
         self.ask(ASKED)
