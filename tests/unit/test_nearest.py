@@ -97,6 +97,12 @@ class SearchTest(unittest.TestCase):
             self.assertLessEqual(len(near), RESCORED)
         self.assertEqual(missed, 0)
 
+    def test_a_sketch_tells_few_numbers_apart(self) -> None:
+        """Vectors of next to nothing but zeros differ in half of their bits: else all would seem near."""
+        sketches = [self.index._sketch([0.0] * place + [1.0] + [0.0] * (255 - place)) for place in range(16)]
+        apart = [(one ^ other).bit_count() for one in sketches for other in sketches if one is not other]
+        self.assertEqual({*apart}, {128})
+
     def test_any_length_and_any_vector_can_be_kept(self) -> None:
         """Also one of a single number, of more than a sketch has bits, or without a direction."""
         for dim in (1, 3, 600):
@@ -141,6 +147,16 @@ class BoundTest(unittest.TestCase):
         self.assertEqual(len(index._groups), 3)
         index.keep(lambda text: False)
         self.assertEqual((index.entries, index.bytes, index._groups), (0, 0, {}))
+
+    def test_a_new_group_finds_its_room(self) -> None:
+        """It costs more than an item."""
+        size = ITEM_BYTES + 1 + 4
+        index: Nearest[str] = Nearest(1, GROUP_BYTES + 4 * size)
+        for text in ("a", "b", "c", "d"):
+            self.put(index, text)
+        self.put(index, "e", OTHER)
+        self.assertLessEqual(index.bytes, GROUP_BYTES + 4 * size)
+        self.assertEqual(self.texts(index, OTHER), {"e"})
 
     def test_what_has_no_room_at_all_is_not_kept(self) -> None:
         """And pushes out nothing, but for its older self."""
