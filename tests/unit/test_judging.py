@@ -412,6 +412,13 @@ class IsolationTest(JudgedCase):
                 self.ask_both(gateway=self.reloaded(config))
                 self.assertEqual(len(self.judge.calls), asked)
 
+    def test_a_tenant_that_says_no_is_answered_by_no_alias(self) -> None:
+        """Though there are some, from before."""
+        self.ask_both()
+        gateway = self.reloaded(self.config + '\n[[tenants]]\nname = "acme"\njudge = false\n')
+        self.assertEqual(self.ask(NEAR, gateway=gateway, cache={"no-store": True})[0], "miss")
+        self.assertEqual(self.ask(NEAR, cache={"no-store": True})[0], "semantic")
+
     def test_a_purge_ends_aliases(self) -> None:
         """Of one tenant, or of all; and what was asked before it teaches nothing after."""
         for scope in ({"tenant": "acme"}, {"all": True}):

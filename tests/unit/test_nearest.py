@@ -5,6 +5,7 @@ import random
 import unittest
 from collections.abc import Generator
 from typing import Any
+from unittest import mock
 
 from gateway import nearest
 from gateway.nearest import GROUP_BYTES, ITEM_BYTES, RESCORED, SLICE, Near, Nearest
@@ -96,6 +97,13 @@ class SearchTest(unittest.TestCase):
             self.assertEqual(slices, math.ceil(self.index.entries / SLICE))
             self.assertLessEqual(len(near), RESCORED)
         self.assertEqual(missed, 0)
+
+    def test_few_are_looked_at_and_the_nearest_among_them(self) -> None:
+        """Wherever they stand."""
+        self.put("how do i cancel my plan", "cancel it", "cancel plan", "my fee", "how do i cancel my plan now", "rome")
+        with mock.patch.object(nearest, "SLICE", 1), mock.patch.object(nearest, "RESCORED", 2):
+            near = self.found("how do i cancel my plan")
+        self.assertEqual([each.item for each in near], ["how do i cancel my plan", "how do i cancel my plan now"])
 
     def test_a_sketch_tells_few_numbers_apart(self) -> None:
         """Vectors of next to nothing but zeros differ in half of their bits: else all would seem near."""
