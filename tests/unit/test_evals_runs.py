@@ -1,9 +1,12 @@
 """The quick half of the evals, run: outages and savings, in virtual time, within seconds."""
 
+import io
+import json
+import os
 import tempfile
 import unittest
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -34,6 +37,8 @@ from gateway.fake_provider import FakeProvider
 from gateway.holds import Reservation
 from gateway.ledger import Ledger
 from gateway.rows import RequestRow
+from gateway.semantic.judgement import prompt
+from tests.support.scripted_upstream import Peer, ScriptedUpstream, answer
 from tests.support.twins import IgnoresRowCount
 
 
@@ -163,6 +168,37 @@ class TwinsTest(unittest.TestCase):
         free, number = told["paraphrase free"], told["near-miss number"]
         self.assertEqual((free["courses"], free["shown"]), ({"open": 1, "verified": 1}, {"0.5": 1, "0.99": 0}))
         self.assertEqual(number["courses"], {"barred: number": 1, "not looked up": 1})
+        self.assertNotIn("said", free)
+
+    def test_a_judge_is_asked_as_the_gateway_asks_it(self) -> None:
+        """About what it would be shown alone; what it says is counted. One that is away is told of, as bad input is."""
+        asked: list[dict[str, Any]] = []
+
+        def says_same(peer: Peer) -> None:
+            request = peer.request()
+            self.assertEqual(request.get("x-gateway-private"), "true")
+            self.assertEqual(request.get("authorization"), "Bearer k")
+            asked.append(json.loads(request.body))
+            choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "SAME"}}
+            peer.send(answer(json.dumps({"choices": [choice]}).encode()))
+
+        upstream = ScriptedUpstream(says_same)
+        self.addCleanup(upstream.close)
+        lines: tuple[dict[str, Any], ...] = (
+            {"a": "How do I cancel my plan?", "b": "How do I end my plan?", "same": True, "kind": "free"},
+            {"a": "How do I cancel 5 plans?", "b": "How do I cancel 6 plans?", "same": False, "kind": "number"},
+        )
+        with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, {"JUDGE": "k"}):
+            pairs = Path(folder) / "pairs.jsonl"
+            pairs.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+            common = ["--pairs", str(pairs), "--results", folder, "--model", "wise", "--key-env", "JUDGE", "--judge"]
+            with redirect_stdout(io.StringIO()) as printed:
+                self.assertEqual(semantic_grey.main([*common, upstream.url("/v1")]), 0)
+            with redirect_stderr(io.StringIO()) as complained, self.assertRaises(SystemExit):
+                semantic_grey.main([*common, "http://127.0.0.1:1/v1"])
+        self.assertEqual([body["messages"] for body in asked], [prompt(lines[0]["a"], lines[0]["b"])])
+        self.assertIn("said: {'same': 1, 'different': 0, 'unclear': 0}", printed.getvalue())
+        self.assertIn("semantic_grey: error: ", complained.getvalue())
 
     @contextmanager
     def key_with(self, **changes: Callable[[Any], Any]) -> Iterator[None]:
