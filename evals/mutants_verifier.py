@@ -28,17 +28,8 @@ SOURCES = ROOT / "src" / "gateway" / "semantic"
 RESULT = ROOT / "evals" / "results" / "verifier_mutants.json"
 PACKAGE = "gateway.semantic"
 SUITES = (
-    "grammar",
-    "frames",
-    "manners",
-    "clauses",
-    "words",
-    "inflection",
-    "counts",
-    "lexicon",
-    "eligible",
-    "verifier",
-    "grey",
+    *("grammar", "frames", "manners", "clauses", "words", "inflection", "counts", "lexicon", "eligible", "verifier"),
+    *("grey", "turn"),
 )
 NEAREST = {
     "rules": "verifier",
