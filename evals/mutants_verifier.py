@@ -27,7 +27,10 @@ from evals import ROOT
 SOURCES = ROOT / "src" / "gateway" / "semantic"
 RESULT = ROOT / "evals" / "results" / "verifier_mutants.json"
 PACKAGE = "gateway.semantic"
-SUITES = ("grammar", "frames", "manners", "clauses", "words", "inflection", "counts", "lexicon", "eligible", "verifier")
+SUITES = (
+    *("grammar", "frames", "manners", "clauses", "words", "inflection", "counts", "lexicon", "eligible", "verifier"),
+    *("grey", "turn"),
+)
 NEAREST = {
     "rules": "verifier",
     "question": "verifier",
@@ -36,6 +39,7 @@ NEAREST = {
     "expansion": "lexicon",
     "slots": "clauses",
     "tokens": "clauses",
+    "judgement": "grey",
 }
 """The suite to begin with, where it has not the name of the module."""
 GENERATED = "PromiseTest"

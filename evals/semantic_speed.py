@@ -59,7 +59,7 @@ def run(entries: int, lookups: int, seed: int, folder: Path) -> dict[str, Any]:
     index = open_cache(folder / "words.db", max_partition=entries)
     semantic = SemanticCache(answers, index, ttl_s=TTL_S, clock=RealClock(), on_error=_raise)
     started = time.perf_counter()
-    _fill(semantic, answers, entries)
+    fill(semantic, answers, entries)
     fill_s = time.perf_counter() - started
     chosen = draw.sample(range(entries), min(lookups, entries))
     figures = {
@@ -67,9 +67,9 @@ def run(entries: int, lookups: int, seed: int, folder: Path) -> dict[str, Any]:
         "lookups": len(chosen),
         "seed": seed,
         "fill_s": round(fill_s, 1),
-        "hit_us": _times(semantic, [_wording(n, other=True) for n in chosen]),
-        "unknown_us": _times(semantic, [UNKNOWN.format(n=n) for n in chosen]),
-        "refused_us": _times(semantic, [REFUSED.format(n=n) for n in chosen]),
+        "hit_us": times(semantic, [wording(n, other=True) for n in chosen]),
+        "unknown_us": times(semantic, [UNKNOWN.format(n=n) for n in chosen]),
+        "refused_us": times(semantic, [REFUSED.format(n=n) for n in chosen]),
         "outcomes": {name: count for name, count in semantic.stats()["lookups"].items() if count},
         "rss_growth_mib": round(rss_mib(os.getpid()) - before_mib, 1),
         "index_counted_bytes": semantic.stats()["bytes"],
@@ -89,10 +89,11 @@ def failures(figures: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def _fill(semantic: SemanticCache, answers: ExactCache, entries: int) -> None:
+def fill(semantic: SemanticCache, answers: ExactCache, entries: int) -> None:
+    """Let a cache learn so many questions, each with an answer."""
     for number in range(entries):
-        messages = _messages(_wording(number, other=False))
-        keys = _keys(messages)
+        messages = messages_of(wording(number, other=False))
+        keys = keys_of(messages)
         entry = Entry(TENANT, answers.epoch(TENANT), "mini", "primary", "cheap", ANSWER % number)
         answers.store(keys(messages[-1]), entry, ttl_s=None)
         asked = drive(semantic.ask(messages, TENANT, keys))
@@ -106,12 +107,12 @@ def _fill(semantic: SemanticCache, answers: ExactCache, entries: int) -> None:
     semantic.flush()
 
 
-def _times(semantic: SemanticCache, texts: Sequence[str]) -> dict[str, float]:
+def times(semantic: SemanticCache, texts: Sequence[str]) -> dict[str, float]:
     """Quantiles of a look-up of each text."""
     spent_us = []
     for text in texts:
-        messages = _messages(text)
-        keys = _keys(messages)
+        messages = messages_of(text)
+        keys = keys_of(messages)
         started = time.perf_counter()
         asked = drive(semantic.ask(messages, TENANT, keys))
         if asked is not None:
@@ -120,15 +121,18 @@ def _times(semantic: SemanticCache, texts: Sequence[str]) -> dict[str, float]:
     return {name: round(percentile(spent_us, share), 1) for name, share in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))}
 
 
-def _wording(number: int, *, other: bool) -> str:
+def wording(number: int, *, other: bool) -> str:
+    """The question of this number, as it was asked first, or in other words."""
     return WORDINGS[number % len(WORDINGS)][other].format(n=number)
 
 
-def _messages(text: str) -> list[dict[str, Any]]:
+def messages_of(text: str) -> list[dict[str, Any]]:
+    """The messages of a request that asks `text`."""
     return [SYSTEM, {"role": "user", "content": text}]
 
 
-def _keys(messages: Sequence[Mapping[str, Any]]) -> KeyOf:
+def keys_of(messages: Sequence[Mapping[str, Any]]) -> KeyOf:
+    """Where its answer is kept."""
     body = {"model": "fast", "temperature": 0, "max_tokens": 256, "messages": messages}
     route = ["fast", "cheap", "gpt-4o-mini"]
     return cache_keys(tenant=TENANT, epoch=0, route=route, permissions=None, prompt_version=None, body=body)

@@ -175,15 +175,19 @@ class Inside(Running):
     clock   can be run ahead
     """
 
-    def __init__(self, text: str, *, providers: Mapping[str, Provider] | None = None) -> None:
+    def __init__(
+        self, text: str, *, providers: Mapping[str, Provider] | None = None, keys: Mapping[str, str] | None = None
+    ) -> None:
+        """keys  variables that hold a virtual key each, of the tenant `operator`, with its budget in USD"""
         self.clock = ShiftedClock()
         self.log = io.StringIO()
         self.spans = MemorySink()
         self.errors: list[BaseException] = []
         self._oplog = OpLog(self.clock, self.log)
         self._folder = tempfile.TemporaryDirectory(prefix="probes-")
-        loaded = load(QUICK + text, {"PROBED_KEY": PROVIDER_KEY})
         self._data_dir = DataDir.own(Path(self._folder.name))
+        env = {name: self._operators_key(budget) for name, budget in (keys or {}).items()}
+        loaded = load(QUICK + text, {"PROBED_KEY": PROVIDER_KEY} | env)
         self.books = app.open_books(self._data_dir, loaded, clock=self.clock, on_error=self._report)
         self._built = app.build_providers(loaded, self.clock, app.answer_room(loaded))
         self.gateway = app.build_gateway(
@@ -214,6 +218,14 @@ class Inside(Running):
         )
         self._server.start()
         self.address = ("127.0.0.1", self._server.server_port)
+
+    def _operators_key(self, budget_usd: str) -> str:
+        """A key that is made before the first start."""
+        books = app.open_books(self._data_dir, None, clock=self.clock)
+        try:
+            return str(books.commands.run("keys.create", {"tenant": "operator", "budget_usd": budget_usd})["key"])
+        finally:
+            books.close()
 
     def data_files(self, start: str) -> list[Path]:
         """The files of its data directory whose names begin so."""

@@ -78,10 +78,14 @@ class Lab:
         retries: str = ONE_TRY,
         more: str = "",
         providers: Mapping[str, Provider] | None = None,
+        keys: Mapping[str, str] | None = None,
         **entries: str,
     ) -> Inside:
-        """A gateway in this process; entries as of gateways.config. Its books are checked at the end of the lab."""
-        gateway = Inside(config(*upstreams, more=retries + more, **entries), providers=providers)
+        """A gateway in this process; entries as of gateways.config. Its books are checked at the end of the lab.
+
+        providers, keys  see Inside
+        """
+        gateway = Inside(config(*upstreams, more=retries + more, **entries), providers=providers, keys=keys)
         self._stack.callback(self._end, gateway)
         return gateway
 

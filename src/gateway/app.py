@@ -9,19 +9,19 @@ import os
 import random  # noqa: TID251 - the source that randomness is handed in from
 import sqlite3
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gateway import heap
 from gateway.admission import Admission
 from gateway.attempt import Upstreams
 from gateway.backup import Backups
-from gateway.caching import Caching, InOtherWords, ShadowLog
+from gateway.caching import Caching, InOtherWords, Judged, ShadowLog
 from gateway.clock import Clock, RealClock
 from gateway.commands import Commands
-from gateway.config import CacheConfig, Config, ProviderConfig, TenantConfig
+from gateway.config import CacheConfig, Config, ConfigError, ProviderConfig, TenantConfig
 from gateway.data_dir import DataDir, machine_boot_id
 from gateway.dispatch import Dispatcher
 from gateway.drive import drive
@@ -47,9 +47,11 @@ from gateway.types import Window
 from llmkit.client import OpenAICompatClient
 from llmkit.room import STEP_BYTES, Room
 from llmkit.transport import Timeouts
+from llmkit.types import Cancel
 from tracekit.trace import Tracer
 
 if TYPE_CHECKING:
+    from gateway.judging import Judging
     from gateway.semantic_cache import SemanticCache
 
 SWEEP_EVERY_S = 2.0
@@ -75,11 +77,14 @@ class Books:
     keys: KeyRing
     cache: ExactCache
     semantic: "SemanticCache | None"
+    judging: "Judging | None"
     commands: Commands
     orphans: int
 
     def close(self) -> None:
         """Commit what is queued and mark a clean end."""
+        if self.judging is not None:
+            self.judging.close()
         try:
             self.store.flush()
             drive(self.ledger.close())
@@ -141,8 +146,11 @@ def open_books(
         semantic = None
         if (config and config.semantic_anywhere) or data_dir.words.exists():
             semantic = open_semantic_cache(data_dir, cache_config, cache, clock, draw, on_error)
-        commands = Commands(store, ledger, keys, cache, semantic, Backups(store, data_dir.ledger), clock)
-        books = Books(store, ledger, keys, cache, semantic, commands, orphans)
+        judging = None
+        if semantic is not None and config is not None and config.judge_anywhere:
+            judging = open_judging(cache_config, semantic, clock, draw, on_error)
+        commands = Commands(store, ledger, keys, cache, semantic, judging, Backups(store, data_dir.ledger), clock)
+        books = Books(store, ledger, keys, cache, semantic, judging, commands, orphans)
         if not ledger.has_level(Scope.GLOBAL, ""):
             drive(ledger.set_level(Scope.GLOBAL, "", Window.TOTAL, None))
         if config is not None:
@@ -207,6 +215,34 @@ def open_semantic_cache(
         on_error=on_error,
     )
     return SemanticCache(answers, index, ttl_s=config.semantic_ttl_s, clock=clock, on_error=on_error)
+
+
+def open_judging(
+    config: CacheConfig,
+    semantic: "SemanticCache",
+    clock: Clock,
+    draw: Callable[[], float],
+    on_error: Callable[[BaseException], None],
+) -> "Judging":
+    """The judged tier over a semantic cache, with its thread. Raises ConfigError if there is no such embedder here."""
+    # late, as the semantic cache
+    from gateway.judging import Judging
+    from llmkit.embed import HashEmbedder
+    from llmkit.embed_use import EmbedderMissing, UseEmbedder
+
+    try:
+        embedder = UseEmbedder() if config.judge_embedder == "use" else HashEmbedder()
+    except EmbedderMissing as error:
+        raise ConfigError((f"cache.judge_embedder: {error}",)) from error
+    return Judging(
+        semantic,
+        embedder,
+        queue=config.judge_queue,
+        max_bytes=config.judge_max_bytes,
+        clock=clock,
+        draw=draw,
+        on_error=on_error,
+    )
 
 
 def apply_budgets(config: Config, books: Books) -> None:
@@ -280,7 +316,7 @@ def build_gateway(
     on_error: Callable[[BaseException], None] = lambda error: None,
     on_alarm: Callable[[str, str, int | None], None] = lambda deployment, why, status: None,
     on_state: Callable[[str, str], None] = lambda deployment, state: None,
-    on_shadow: ShadowLog = lambda request_id, entry, question: None,
+    on_shadow: ShadowLog = lambda request_id, entry, question, judged: None,
     metrics: Metrics | None = None,
 ) -> Gateway:
     """A gateway over open books. `providers` replaces those of the configuration by name, for tests.
@@ -303,9 +339,10 @@ def build_gateway(
 
     fleet = build_fleet(config)
     upstreams = Upstreams(built | dict(providers or {}), config.providers, clock)
-    return Gateway(
+    judged = build_judged(config, books, lambda *asked, **how: gateway.handle(*asked, **how))
+    gateway = Gateway(
         admission=Admission(books.keys, books.ledger, Catalog(config, draw), config.tenants, clock),
-        caching=build_caching(config, books, room, on_shadow),
+        caching=build_caching(config, books, room, on_shadow, judged),
         ledger=books.ledger,
         dispatcher=Dispatcher(
             upstreams,
@@ -327,16 +364,52 @@ def build_gateway(
         on_ended=metrics.note_request,
         release=release,
     )
+    return gateway
 
 
-def build_caching(config: Config, books: Books, room: Room, on_shadow: ShadowLog) -> Caching:
+def build_judged(config: Config, books: Books, handle: Callable[..., Mapping[str, Any]]) -> Judged | None:
+    """Who judges, as a configuration has it; None if nobody does. The tier must have been opened with the books.
+
+    handle  the Gateway's: a judge is a client as any other, but that its requests are private: nothing of them is
+            looked up, kept, or taught to the semantic cache
+    """
+    cache = config.cache
+    if books.judging is None or cache.judge is None or cache.judge_key is None:
+        return None
+    # late, as the semantic cache
+    from gateway.judging import Judge
+    from gateway.semantic.judgement import MOST_TOKENS
+
+    key = cache.judge_key
+
+    def ask(model: str, messages: Sequence[Mapping[str, str]], cancel: Cancel) -> Mapping[str, Any]:
+        body = {"model": model, "messages": messages, "temperature": 0, "max_tokens": MOST_TOKENS}
+        told = {"private": True, "tags": ["semantic-judge"]}
+        answer = handle(key.reveal(), body | told, timeout_s=cache.judge_timeout_s, cancel=cancel)
+        return dict(answer["response"])
+
+    judge = Judge(
+        name=cache.judge,
+        auditor=cache.judge_auditor or cache.judge,
+        least=cache.judge_min_cosine,
+        most=cache.judge_max_cosine,
+        per_minute=cache.judge_per_minute,
+        audit_percent=cache.judge_audit_percent,
+        ask=ask,
+    )
+    return Judged(books.judging, judge, functools.cache(config.uses_judge))
+
+
+def build_caching(
+    config: Config, books: Books, room: Room, on_shadow: ShadowLog, judged: Judged | None = None
+) -> Caching:
     """The caches as a configuration has them. The semantic one must have been opened with the books."""
     if not config.cache.exact_ttl_s:
         return Caching(None, room)
     semantic = None
     if books.semantic is not None and config.semantic_anywhere:
         serves = config.cache.semantic_mode == "serve"
-        semantic = InOtherWords(books.semantic, config.uses_semantic, serves=serves, on_shadow=on_shadow)
+        semantic = InOtherWords(books.semantic, config.uses_semantic, serves=serves, on_shadow=on_shadow, judged=judged)
     return Caching(books.cache, room, semantic)
 
 

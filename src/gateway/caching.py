@@ -30,15 +30,30 @@ from llmkit.sse import DONE, frame
 from llmkit.types import Usage
 
 if TYPE_CHECKING:
-    from gateway.semantic_cache import Asked, SemanticCache
+    from gateway.judging import Judge, Judging
+    from gateway.semantic_cache import Asked, Found, SemanticCache
 
 LARGEST_STREAM_BYTES = 4 << 20
 """Of text beyond which a stream is not kept while it passes."""
 
 _KEPT = ("stop",)
 
-ShadowLog = Callable[[str, str, str], None]
-"""Is told what would have been served: the request's id, the entry's, and a digest of the question."""
+ShadowLog = Callable[[str, str, str, bool], None]
+"""Is told what would have been served: the request's id, the entry's, a digest of the question, and whether an alias
+was why.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The judged tier, and what this configuration makes of it.
+
+    applies  whether a tenant's questions may be shown to the judge, and its aliases answer them
+    """
+
+    judging: "Judging"
+    judge: "Judge"
+    applies: Callable[[str], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +63,14 @@ class InOtherWords:
     applies    whether it may be used, by tenant and by the name that was asked for
     serves     answers are served from it; else they are only compared with those that come
     on_shadow  see ShadowLog
+    judged     None where nobody judges
     """
 
     cache: "SemanticCache"
     applies: Callable[[str, str], bool]
     serves: bool
     on_shadow: ShadowLog
+    judged: Judged | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +115,9 @@ class Caching:
                 return _served(Match(digest, hit), "hit", context, claim)
         lead = await self._in_other_words(context, request, plan, key_of)
         if lead is not None and lead.answer is not None:
-            return _served(lead.answer, "semantic", context, claim)
+            recall = _served(lead.answer.match, "semantic", context, claim)
+            facts.judged = lead.note_judged()
+            return recall
         keeper = None if options.no_store else _Keeper(cache, context, request, digest, epoch, claim, lead)
         return Recall(keeper=keeper)
 
@@ -112,12 +131,18 @@ class Caching:
         asked = await semantic.cache.ask(request.body["messages"], tenant, key_of)
         if asked is None:
             return None
+        judged = semantic.judged if semantic.judged is not None and semantic.judged.applies(tenant) else None
         if request.options.no_cache:
-            return _Lead(semantic, asked, None)
-        match = await semantic.cache.find(asked, serve=semantic.serves)
-        if match is not None and not semantic.serves:
-            semantic.on_shadow(context.facts.request_id, entry_id(match.digest), asked.key.hex()[:16])
-        return _Lead(semantic, asked, match)
+            return _Lead(semantic, judged, asked, None)
+        found = await semantic.cache.find(
+            asked, serve=semantic.serves, judge=None if judged is None else judged.judge.name
+        )
+        if found is not None and not semantic.serves:
+            question = asked.key.hex()[:16]
+            semantic.on_shadow(
+                context.facts.request_id, entry_id(found.match.digest), question, found.alias is not None
+            )
+        return _Lead(semantic, judged, asked, found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,21 +150,30 @@ class _Lead:
     """A question that the semantic cache may learn, and the answer that it has found, if any."""
 
     semantic: InOtherWords
+    judged: Judged | None
     asked: "Asked"
-    match: Match | None
+    found: "Found | None"
 
     @property
-    def answer(self) -> Match | None:
+    def answer(self) -> "Found | None":
         """What is to be served."""
-        return self.match if self.semantic.serves else None
+        return self.found if self.semantic.serves else None
 
-    def learn(self, document: Mapping[str, Any]) -> None:
+    def note_judged(self) -> bool:
+        """Whether what is served was found by an alias; if so, whoever audits these hits is told."""
+        if self.judged is None or self.found is None or self.found.alias is None:
+            return False
+        self.judged.judging.note_hit(self.asked, self.found.alias, self.judged.judge)
+        return True
+
+    def learn(self, digest: bytes, document: Mapping[str, Any]) -> None:
         """Note that the exact cache has got the answer, and compare it with the one that was withheld."""
         self.semantic.cache.remember(self.asked)
-        if self.match is not None:
-            self.semantic.cache.note_comparison(
-                equal=_text_of(document) == _text_of(decode_object(self.match.hit.body))
-            )
+        if self.judged is not None:
+            self.judged.judging.learn(self.asked, digest, self.judged.judge)
+        if self.found is not None:
+            equal = _text_of(document) == _text_of(decode_object(self.found.match.hit.body))
+            self.semantic.cache.note_comparison(self.found, equal=equal)
 
 
 def _text_of(document: Mapping[str, Any]) -> object:
@@ -225,4 +259,4 @@ class _Keeper:
         )
         self.cache.store(self.digest, entry, ttl_s=self.request.options.cache_ttl_s)
         if self.lead is not None:
-            self.lead.learn(document)
+            self.lead.learn(self.digest, document)

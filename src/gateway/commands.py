@@ -29,6 +29,7 @@ from gateway.types import Window
 from llmkit.money import format_usd, parse_usd
 
 if TYPE_CHECKING:
+    from gateway.judging import Judging
     from gateway.semantic_cache import SemanticCache
 
 Arguments = Mapping[str, Any]
@@ -57,6 +58,7 @@ class Commands:
         keys: KeyRing,
         cache: ExactCache,
         semantic: "SemanticCache | None",
+        judging: "Judging | None",
         backups: Backups,
         clock: Clock,
     ) -> None:
@@ -64,6 +66,7 @@ class Commands:
         self._backups = backups
         self._cache = cache
         self._semantic = semantic
+        self._judging = judging
         self._ledger = ledger
         self._keys = keys
         self._clock = clock
@@ -236,8 +239,13 @@ class Commands:
     # --- cache --------------------------------------------------------------------------------------------------
 
     def _cache_stats(self) -> dict[str, Any]:
-        """Of the exact cache, and of the semantic one where it is open."""
-        return self._cache.stats() | ({} if self._semantic is None else {"semantic": self._semantic.stats()})
+        """Of the exact cache, and of the semantic one and its judge where they are open."""
+        told: dict[str, Any] = self._cache.stats()
+        if self._semantic is not None:
+            told["semantic"] = self._semantic.stats()
+        if self._judging is not None:
+            told["judge"] = self._judging.stats()
+        return told
 
     def _purge(self, arguments: Arguments) -> dict[str, Any]:
         tenant = _optional_text(arguments, "tenant")
@@ -246,6 +254,8 @@ class Commands:
         if tenant is not None and tenant not in self._keys.tenants():
             raise CommandError(f"there is no tenant {tenant!r}")
         removed = drive(self._cache.purge(tenant))
+        if self._judging is not None:
+            self._judging.forget(tenant)
         if self._semantic is not None:
             try:
                 drive(self._semantic.purge(tenant))

@@ -16,6 +16,7 @@ import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -146,6 +147,10 @@ def _unset_credentials(data: Mapping[str, object], env: Mapping[str, str]) -> It
             if isinstance(variable, str) and _VARIABLE.fullmatch(variable) and not env.get(variable):
                 shown = variable if variable.isupper() else "a variable"  # it may be the credential itself, pasted
                 yield f"providers[{at}].api_key_env: {shown} is not set: no credential is sent"
+    cache = data.get("cache")
+    named = cache.get("judge_key_env") if isinstance(cache, Mapping) else None
+    if isinstance(named, str) and _VARIABLE.fullmatch(named) and not env.get(named):
+        yield f"cache.judge_key_env: {named if named.isupper() else 'a variable'} is not set: nobody judges"
 
 
 def _is_set(data: Mapping[str, object], section: str, key: str | None = None) -> bool:
@@ -172,12 +177,28 @@ def _config(document: Table, env: Mapping[str, str], warnings: tuple[str, ...]) 
         tenants=_by_name(document.tables("tenants"), _tenant),
         retry=document.table("retry").fill(RetryConfig),
         breaker=document.table("breaker").fill(BreakerConfig),
-        cache=cache.fill(CacheConfig),
+        cache=cache.fill(CacheConfig, judge_key=cache.get("judge_key_env", partial(_credential, env=env), None)),
         warnings=warnings,
     )
     if config.semantic_anywhere and not config.cache.exact_ttl_s:
         cache.fault("exact_ttl_s", "must be above 0: the semantic cache gives answers of the exact one again")
+    _check_judge(cache, config)
     return config
+
+
+def _check_judge(table: Table, config: Config) -> None:
+    """Who judges can be asked, by somebody who pays; what is said of a judge has one."""
+    cache = config.cache
+    if cache.judge is None and "judge" not in table:
+        keys = [field.name for field in fields(CacheConfig) if field.name.startswith("judge_")]
+        _refuse(table, ["judge_key_env", *keys], "needs judge: the model that judges")
+        return
+    table.need("judge_key_env")
+    for key, asked_for in (("judge", cache.judge), ("judge_auditor", cache.judge_auditor)):
+        if asked_for is not None and not config.serves(asked_for):
+            table.fault(key, f"there is no alias, deployment or model named {asked_for!r}")
+    if cache.judge_min_cosine > cache.judge_max_cosine:
+        table.fault("judge_min_cosine", "must not be above judge_max_cosine")
 
 
 class _Named(Protocol):

@@ -87,6 +87,12 @@ def integer(low: int = 0, high: int = _MAX_INTEGER) -> Rule[int]:
     return rule
 
 
+def number(low: float, high: float) -> Rule[float]:
+    """A number from `low` to `high`, where the nearest binary float will do."""
+    exact = decimal(Decimal(str(low)), Decimal(str(high)))
+    return lambda value: float(exact(value))
+
+
 def seconds(*, high: int = DAY_S, zero: bool = False) -> Rule[float]:
     """A duration of at most `high` seconds; 0 only if `zero` says that it means something."""
     number = decimal(0, high)

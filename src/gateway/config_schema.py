@@ -5,12 +5,12 @@ there. A field whose form in the file differs from its form here (money, credent
 Durations are in seconds, money in nano-dollars. Nothing here knows where a value came from.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Any, Literal
 
-from gateway.config_reader import YEAR_S, integer, matching, one_of, seconds
+from gateway.config_reader import YEAR_S, integer, matching, number, one_of, seconds
 from gateway.types import Secret, Tier, Window
 from llmkit.prices import PriceBook
 
@@ -184,6 +184,7 @@ class TenantConfig:
     budget_nanousd  per window; None is unlimited
     rate_per_s      refill of the token bucket and its size `burst`: both are set, or neither
     semantic        see Config.uses_semantic
+    judge           its questions may be shown to the judge of the semantic cache
     """
 
     name: TenantName
@@ -194,6 +195,7 @@ class TenantConfig:
     rate_per_s: Fraction | None = None
     burst: int | None = None
     semantic: bool | None = None
+    judge: bool = True
 
     @property
     def rate(self) -> tuple[Fraction | None, int | None]:
@@ -231,6 +233,15 @@ class CacheConfig:
     semantic_ttl_s        how long a wording may be found; the answer's own lifetime still holds
     semantic_max_entries  of each partition: requests that differ in their question alone
     semantic_max_bytes    of all wordings; their answers count in exact_max_bytes
+    judge                 the model that says of near questions whether they are the same; None: nobody does
+    judge_key             the virtual key that the judge is called with; without one it is not
+    judge_auditor         the model that judges a share of the hits again; None: the judge itself
+    judge_embedder        what makes near questions found
+    judge_min_cosine, judge_max_cosine   how near two questions are of which the judge is asked
+    judge_per_minute      calls of judge and auditor in any minute
+    judge_audit_percent   of the hits by a judge's verdict
+    judge_queue           questions that may wait to be looked at
+    judge_max_bytes       of the vectors in memory
     """
 
     exact_ttl_s: Annotated[float, seconds(high=YEAR_S, zero=True)] = 3600.0
@@ -240,6 +251,17 @@ class CacheConfig:
     semantic_ttl_s: Duration = 3600.0
     semantic_max_entries: Positive = 100_000
     semantic_max_bytes: Positive = 268_435_456
+    judge: Wording | None = None
+    judge_key: Secret | None = None
+    judge_auditor: Wording | None = None
+    judge_embedder: Annotated[Literal["hash", "use"], one_of("hash", "use", later=["endpoint"])] = "hash"
+    judge_min_cosine: Annotated[float, number(0, 1)] = 0.6
+    judge_max_cosine: Annotated[float, number(0, 1)] = 1.0
+    judge_per_minute: Annotated[int, integer(1, 6000)] = 10
+    judge_timeout_s: Annotated[float, seconds(high=600)] = 10.0
+    judge_audit_percent: Annotated[float, number(0, 100)] = 5.0
+    judge_queue: Annotated[int, integer(1, 65_536)] = 256
+    judge_max_bytes: Positive = 67_108_864
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +295,40 @@ class Config:
             alias_config.semantic if alias_config else None,
         )
         return True in said and False not in said
+
+    def uses_judge(self, tenant: str) -> bool:
+        """Whether a tenant's questions may be shown to the judge and the auditor.
+
+        Not if the tenant says no, and not if any deployment that may serve either stands outside of its regions.
+        """
+        cache, said = self.cache, self.tenants.get(tenant)
+        if cache.judge is None or cache.judge_key is None:
+            return False
+        if said is None:
+            return True
+        names = (cache.judge, cache.judge_auditor or cache.judge)
+        served_in = {deployment.region for name in names for deployment in self._behind(name)}
+        return said.judge and (said.regions is None or served_in <= {*said.regions})
+
+    def serves(self, asked_for: str) -> bool:
+        """Whether a client may ask for a name, as far as the file goes."""
+        models = (deployment.model for deployment in self.deployments.values())
+        return asked_for in ("auto", *self.aliases, *self.deployments, *models)
+
+    def _behind(self, asked_for: str) -> Iterable[Deployment]:
+        """Every deployment that may serve who asks for this name; all of them where that hangs on the request."""
+        alias = self.aliases.get(asked_for)
+        if alias is not None and not alias.escalate:
+            return [self.deployments[name] for name in alias.deployments]
+        if alias is None and asked_for in self.deployments:
+            return [self.deployments[asked_for]]
+        behind = [deployment for deployment in self.deployments.values() if deployment.model == asked_for]
+        return behind if alias is None and behind else self.deployments.values()
+
+    @property
+    def judge_anywhere(self) -> bool:
+        """Whether there is a judge that any questions may be shown to."""
+        return self.semantic_anywhere and self.cache.judge is not None and self.cache.judge_key is not None
 
     @property
     def semantic_anywhere(self) -> bool:

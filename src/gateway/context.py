@@ -59,8 +59,8 @@ Story = Callable[[Caller], Coroutine[Any, Any, T]]
 class Engine(Protocol):
     """Who performs the effects of a story for a user of the library."""
 
-    def run(self, story: Story[T]) -> T:
-        """Run a story that streams nothing to its end and return its result."""
+    def run(self, story: Story[T], cancel: Cancel | None = None) -> T:
+        """Run a story that streams nothing to its end and return its result. `cancel` ends its upstream calls."""
         ...
 
     def iterate(self, story: Story[Any]) -> Iterator[str]:
@@ -112,6 +112,7 @@ class Facts(Struct):
     upstream_s  seconds spent waiting for upstreams, and between calls to them
     age_s       seconds since a remembered answer was made; None for a fresh one
     entry       the name of a remembered answer; None for a fresh one
+    judged      it is the answer to another question, which a judge has called the same
     """
 
     request_id: str
@@ -129,6 +130,7 @@ class Facts(Struct):
     upstream_s: float = 0.0
     age_s: int | None = None
     entry: str | None = None
+    judged: bool = False
 
     def served_by(self, deployment: str, provider: str, tier: str) -> None:
         """Note whose answer it is, or would be."""

@@ -29,6 +29,7 @@ from gateway.health import Fleet
 from gateway.ledger import Ledger
 from gateway.rows import Exit, RequestRow
 from gateway.settlement import Ending, Settlement
+from llmkit.types import Cancel
 from tracekit.trace import Span, SpanContext, Tracer
 
 CLIENT_CLOSED_REQUEST = 499
@@ -159,15 +160,26 @@ class Gateway:
 
     # --- for users of the library ---------------------------------------------------------------------------------
 
-    def handle(self, raw_key: str | None, body: Mapping[str, Any]) -> dict[str, Any]:
+    def handle(
+        self,
+        raw_key: str | None,
+        body: Mapping[str, Any],
+        *,
+        timeout_s: float | None = None,
+        cancel: Cancel | None = None,
+    ) -> dict[str, Any]:
         """Serve one chat request without streaming, on this thread.
 
+        timeout_s  how long its client waits; None for as long as it takes
+        cancel     ends it early, as for a client that left
         Returns text, response, cache, tier, provider, deployment, attempts, cost_nanousd, exit and request_id.
         Raises GatewayError.
         """
         principal, facts, raw = self.authenticate(raw_key), self.new_facts(), _encoded(body, stream=False)
+        options = Options(timeout_s=timeout_s)
         answer = self._engine.run(
-            lambda caller: self._serve_and_let_go(self.context(principal, raw, caller, facts=facts))
+            lambda caller: self._serve_and_let_go(self.context(principal, raw, caller, options=options, facts=facts)),
+            cancel,
         )
         response = json.loads(answer.body or b"null")
         return {

@@ -107,6 +107,7 @@ def metrics_page(
         lambda: wal_families(books),
         lambda: cache_families(books),
         lambda: semantic_families(books),
+        lambda: judge_families(books),
         lambda: log_families(log),
         lambda: process_families(started_ms),
         lambda: build_families(__version__),
@@ -241,6 +242,12 @@ def semantic_families(books: Books) -> list[Family]:
             by("comparisons"),
         ),
         counters(
+            "gateway_semantic_judged_comparisons_total",
+            "The same of answers that a judge's verdict had found.",
+            ("answer",),
+            by("judged_comparisons"),
+        ),
+        counters(
             "gateway_semantic_stores_total",
             "Questions that were to be kept.",
             ("result",),
@@ -251,6 +258,46 @@ def semantic_families(books: Books) -> list[Family]:
             "Questions that were kept and are no longer.",
             ("reason",),
             {("evicted",): stats["evicted"], ("expired",): stats["expired"]},
+        ),
+    ]
+
+
+def judge_families(books: Books) -> list[Family]:
+    """What the judge of the semantic cache was asked, and what it said; nothing where nobody judges."""
+    if books.judging is None:
+        return []
+    stats = books.judging.stats()
+
+    def by(family: str) -> dict[tuple[str, ...], float]:
+        return {(name,): count for name, count in stats[family].items()}
+
+    return [
+        gauge("gateway_judge_index_entries", "Questions in memory, among which near ones are found.", stats["entries"]),
+        gauge("gateway_judge_index_bytes", "Their size.", stats["bytes"]),
+        gauge("gateway_judge_waiting", "Questions and audits that wait.", stats["waiting"]),
+        counters(
+            "gateway_judge_questions_total",
+            "Questions that were learnt, by what became of them.",
+            ("result",),
+            by("questions"),
+        ),
+        counters(
+            "gateway_judge_verdicts_total",
+            "What the judge said of a pair, or why it said nothing.",
+            ("verdict",),
+            by("verdicts"),
+        ),
+        counters(
+            "gateway_judge_audits_total",
+            "What the auditor said of a pair that was served: anything but same ends the alias.",
+            ("verdict",),
+            by("audits"),
+        ),
+        counters(
+            "gateway_judge_bars_total",
+            "Near pairs that were shown to no judge, by what was seen between them.",
+            ("reason",),
+            by("bars"),
         ),
     ]
 

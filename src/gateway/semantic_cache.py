@@ -5,10 +5,10 @@ up as if the client had typed it, so whatever the exact key and the exact cache 
 index holds.
 
 Decides which wordings are tried, and counts what became of them. Does not know requests, HTTP, or what makes two
-questions one: the verifier says that.
+questions one: the verifier says that, and where it passes none and a judge is named, an alias (see aliases.py).
 
 Rules:
-- nothing is served that the verifier has not passed at this moment
+- nothing is served that the verifier has not passed at this moment, or that a judge has not called the same before
 - wordings are kept under a digest of their partition (the request but for its question, the tenant and its epoch in
   it), the verifier's version and its canonical key: another partition, or another version, finds nothing
 - an index is kept as answers are: sealed, under bounds, with one writer, in a file that may be lost
@@ -27,11 +27,13 @@ from typing import Any, Final
 
 import msgspec
 
+from gateway.aliases import Alias, Aliases
 from gateway.cache_entry import Entry
 from gateway.cache_key import KeyOf
 from gateway.clock import Clock
 from gateway.exact_cache import ExactCache, Match
 from gateway.semantic.eligible import Ineligible, refusal
+from gateway.semantic.grey import bar
 from gateway.semantic.turn import Unfit, asking, question_of
 from gateway.semantic.verifier import VERSION, Question, Veto, read, verify
 
@@ -60,10 +62,13 @@ class Outcome(StrEnum):
 
     GONE     a wording was passed whose answer is kept no longer
     SHADOWED an answer was found, and withheld
+    JUDGED   an answer was found by an alias; JUDGED_SHADOWED  and withheld
     """
 
     HIT = "hit"
     SHADOWED = "shadowed"
+    JUDGED = "judged"
+    JUDGED_SHADOWED = "judged_shadowed"
     MISS = "miss"
     VETOED = "vetoed"
     GONE = "gone"
@@ -88,8 +93,19 @@ class Asked:
     digest_of: Callable[[str], bytes]
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An answer in other words; `alias` by whose verdict it is one, None if by the verifier's alone."""
+
+    match: Match
+    alias: Alias | None = None
+
+
 class SemanticCache:
-    """The index over the answers of an exact cache; safe from any thread."""
+    """The index over the answers of an exact cache; safe from any thread.
+
+    aliases  what judges have said, in the same index
+    """
 
     def __init__(
         self,
@@ -110,6 +126,7 @@ class SemanticCache:
         self._ttl_s = ttl_s
         self._clock = clock
         self._on_error = on_error
+        self.aliases = Aliases(index, ttl_s=ttl_s, clock=clock)
         self._lock = threading.Lock()
         self._counts: Counter[tuple[str, str]] = Counter()
 
@@ -124,25 +141,28 @@ class SemanticCache:
             self._on_error(error)
             return None
 
-    async def find(self, asked: Asked, *, serve: bool) -> Match | None:
-        """The answer to one of its wordings, if the verifier passes one; counted.
+    async def find(self, asked: Asked, *, serve: bool, judge: str | None = None) -> Found | None:
+        """The answer to one of its wordings, if the verifier passes one, or by an alias; counted.
 
         serve  whether it is to be served, or only to be compared
+        judge  whose aliases count; None for nobody's
         """
         try:
-            outcome, match = await self._find(asked)
+            outcome, found = await self._find(asked)
+            if found is None and judge is not None:
+                found = await self._find_alias(asked, judge)
         except Exception as error:  # noqa: BLE001 - so is one that cannot be compared
             self._on_error(error)
             return None
-        if match is not None and not serve:
-            outcome = Outcome.SHADOWED
+        if found is not None:
+            outcome = _OUTCOMES[found.alias is not None, serve]
         self._count("lookups", outcome)
-        return match
+        return found
 
     def remember(self, asked: Asked) -> None:
         """Keep the wording: the exact cache has got its answer, whose own lifetime holds, too. Never blocks."""
         now_ms = self._clock.wall_ms()
-        newest = Wording(asked.question, now_ms + int(self._ttl_s * 1000))
+        newest = Wording(asked.question, self.end_ms())
         others = [other for other in _living(asked.wordings, now_ms) if other.question.text != asked.question.text]
         try:
             body = _pack([newest, *others][:MOST_WORDINGS])
@@ -152,9 +172,22 @@ class SemanticCache:
             entry = Entry(asked.tenant, asked.epoch, "", "", "", body, asked.partition)
             self._index.store(asked.key, entry, ttl_s=None)
 
-    def note_comparison(self, *, equal: bool) -> None:
+    def note_comparison(self, found: Found, *, equal: bool) -> None:
         """An answer that was withheld, and the one that came from the upstream, say the same, or not."""
-        self._count("comparisons", "equal" if equal else "different")
+        family = "comparisons" if found.alias is None else "judged_comparisons"
+        self._count(family, "equal" if equal else "different")
+
+    async def is_answered(self, digest: bytes, tenant: str) -> bool:
+        """Whether the exact cache has an answer under a digest."""
+        return await self._answers.find(digest, tenant) is not None
+
+    def epoch(self, tenant: str) -> int:
+        """A number that every purge of this tenant, or of all, raises. From memory."""
+        return self._index.epoch(tenant)
+
+    def end_ms(self) -> int:
+        """When what is learnt now is found no more, by the wall clock."""
+        return self._clock.wall_ms() + int(self._ttl_s * 1000)
 
     async def purge(self, tenant: str | None) -> int:
         """Forget the wordings of a tenant, or of all; how many keys were removed. Raises CacheUnavailable."""
@@ -163,7 +196,8 @@ class SemanticCache:
     def stats(self) -> dict[str, Any]:
         """What the index holds and did, as ExactCache.stats() says it; and, since the start, how often what happened.
 
-        lookups by Outcome, vetoes by Veto, ineligible by Unfit and Ineligible, comparisons: equal, different
+        lookups by Outcome, vetoes by Veto, ineligible by Unfit and Ineligible; comparisons, and judged_comparisons of
+        what an alias has found: equal, different
         """
         index = self._index.stats()
         told: dict[str, Any] = {name: index[name] for name in ("entries", "bytes", "stored", "dropped")}
@@ -203,7 +237,7 @@ class SemanticCache:
             digest_of=lambda other: key_of(asking(message, other)),
         )
 
-    async def _find(self, asked: Asked) -> tuple[Outcome, Match | None]:
+    async def _find(self, asked: Asked) -> tuple[Outcome, Found | None]:
         outcome = Outcome.MISS
         for wording in _living(asked.wordings, self._clock.wall_ms()):
             refutation = verify(asked.question, wording.question)
@@ -211,12 +245,23 @@ class SemanticCache:
                 self._count("vetoes", refutation.veto)
                 outcome = Outcome.VETOED if outcome is Outcome.MISS else outcome
                 continue
-            digest = asked.digest_of(wording.question.text)
-            hit = await self._answers.find(digest, asked.tenant)
-            if hit is not None:
-                return Outcome.HIT, Match(digest, hit)
+            match = await self._match(asked, wording.question)
+            if match is not None:
+                return Outcome.HIT, Found(match)
             outcome = Outcome.GONE
         return outcome, None
+
+    async def _find_alias(self, asked: Asked, judge: str) -> Found | None:
+        for alias in await self.aliases.of(asked.tenant, asked.partition, asked.question, judge):
+            match = await self._match(asked, alias.other)
+            if match is not None:
+                return Found(match, alias)
+        return None
+
+    async def _match(self, asked: Asked, wording: Question) -> Match | None:
+        digest = asked.digest_of(wording.text)
+        hit = await self._answers.find(digest, asked.tenant)
+        return None if hit is None else Match(digest, hit)
 
     def _count(self, family: str, name: str) -> None:
         with self._lock:
@@ -224,12 +269,17 @@ class SemanticCache:
 
 
 def explain(asked: str, stored: str) -> dict[str, Any]:
-    """What the verifier says of two texts, and why either would not be looked up at all; JSON values."""
-    refutation = verify(read(asked), read(stored))
+    """What the verifier says of two texts, whether a judge may overrule it (or what bars it), and why either text would
+    not be looked up at all; JSON values.
+    """
+    one, other = read(asked), read(stored)
+    refutation, barred = verify(one, other), bar(one, other)
     return {
         "same": refutation is None,
         "veto": refutation and refutation.veto,
         "detail": refutation and refutation.detail,
+        "may_be_judged": refutation is not None and barred is None,
+        "bar": refutation and barred,
         "asked_ineligible": refusal(asked),
         "stored_ineligible": refusal(stored),
     }
@@ -239,10 +289,19 @@ def _living(wordings: Sequence[Wording], now_ms: int) -> list[Wording]:
     return [wording for wording in wordings if now_ms < wording.end_ms]
 
 
+_OUTCOMES: Final = {
+    (False, True): Outcome.HIT,
+    (False, False): Outcome.SHADOWED,
+    (True, True): Outcome.JUDGED,
+    (True, False): Outcome.JUDGED_SHADOWED,
+}
+"""Of an answer that was found: whether by an alias, and whether it is served."""
+
 _FAMILIES: Final[dict[str, tuple[str, ...]]] = {
     "lookups": tuple(Outcome),
     "vetoes": tuple(Veto),
     "ineligible": (*Unfit, *Ineligible),
     "comparisons": ("equal", "different"),
+    "judged_comparisons": ("equal", "different"),
 }
 """Every count that there is: closed sets, so that each can label a series."""

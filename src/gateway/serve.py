@@ -57,6 +57,20 @@ STORE_LOST = 74
 _LOOK = Timeouts(connect_s=2, ttft_s=5, idle_s=5, total_s=10)
 """For asking a demo's upstream what it serves: nobody waits longer for a start."""
 
+_RELOADED = (
+    "semantic",
+    "semantic_mode",
+    "judge",
+    "judge_key",
+    "judge_auditor",
+    "judge_min_cosine",
+    "judge_max_cosine",
+    "judge_per_minute",
+    "judge_timeout_s",
+    "judge_audit_percent",
+)
+"""Keys of [cache] that a reload brings into force; the bounds of files and memory are those of the start."""
+
 _SPARE_DESCRIPTORS = 64
 """Beside the connections: the ledger, logs, the listener. Each connection may need a second one for its upstream."""
 
@@ -258,6 +272,8 @@ class Process:
                 self._log.event(
                     "config_warning", detail="the semantic cache is turned on: it is only opened at the start"
                 )
+            if fresh.judge_anywhere and books.judging is None:
+                self._log.event("config_warning", detail="a judge is named: judging is only opened at the start")
             gateway.succeed(api.gateway)
             api.gateway, self._config = gateway, fresh
             self._log.event("reloaded")
@@ -267,7 +283,8 @@ class Process:
         fresh = config.cache
         if not fresh.exact_ttl_s:
             return fresh
-        return replace(self._started_with.cache, semantic=fresh.semantic, semantic_mode=fresh.semantic_mode)
+        changed = {name: getattr(fresh, name) for name in _RELOADED}
+        return replace(self._started_with.cache, **changed)
 
     def _warn(self, config: Config) -> None:
         for warning in config.warnings:
@@ -286,8 +303,8 @@ class Process:
                 "deployment_alarm", deployment=deployment, why=why, status=status
             ),
             on_state=lambda deployment, state: self._log.event("deployment_state", deployment=deployment, state=state),
-            on_shadow=lambda request_id, entry, question: self._log.routine(
-                "semantic_shadow", request=request_id, entry=entry, question=question
+            on_shadow=lambda request_id, entry, question, judged: self._log.routine(
+                "semantic_shadow", request=request_id, entry=entry, question=question, judged=judged
             ),
         )
 

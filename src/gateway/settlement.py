@@ -167,7 +167,7 @@ class Settlement:
             exit=ending.exit,
             status=ending.status,
             code=ending.code,
-            cache=facts.cache,
+            cache="judged" if facts.judged else facts.cache,
             tier=facts.tier,
             deployment=facts.deployment,
             provider=facts.provider,

@@ -6,6 +6,7 @@ import unittest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.semantic.grey import Bar, bar, mark
 from gateway.semantic.verifier import read, verify
 
 VOCABULARY = (
@@ -31,6 +32,14 @@ class PromiseTest(unittest.TestCase):
         self.assertEqual(refuted, verify(stored, asked) is not None)
         self.assertTrue(refuted or asked.key == stored.key)
         self.assertEqual(len(asked.key), 32)
+
+    @given(texts, texts)
+    def test_what_bars_a_judge_does_so_both_ways(self, one: str, other: str) -> None:
+        """And what has another mark is barred, so that it need not be compared."""
+        first, second = read(one), read(other)
+        self.assertEqual(bar(first, second), bar(second, first))
+        self.assertTrue(mark(first) == mark(second) or bar(first, second) is not None)
+        self.assertIn(bar(first, first), (None, Bar.STEERING))
 
     @given(texts)
     def test_a_text_asks_what_it_asks(self, text: str) -> None:

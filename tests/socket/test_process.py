@@ -14,9 +14,11 @@ import tempfile
 import threading
 import unittest
 from pathlib import Path
+from typing import Any
 
 from gateway import __version__
 from gateway.cli import main
+from tests.support.judged import ASKED, JUDGE, NEAR
 from tests.support.process import WAIT_S, GatewayProcess, call_cli, environment, run_cli
 from tests.support.world import CONFIG, USD
 
@@ -395,6 +397,36 @@ class SignalTest(unittest.TestCase):
             key = gateway.create_key()["key"]
             self.assertEqual(gateway.chat(key, temperature=0)[1]["x-gateway-cache"], "miss")
 
+    def test_a_judge_is_asked_by_the_process_that_serves(self) -> None:
+        """With a key that was made before the start; what it says is served, told apart, and gone with a reload."""
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        made = call_cli("keys", "create", "--tenant", "operator", "--data-dir", f"{folder}/gateway-data", "--json")
+        judged = QUICK + CONFIG + JUDGE.replace("DIFFERENT", "SAME")
+        cache = '[cache]\nsemantic = true\njudge_key_env = "JUDGE_KEY"\njudge = "wise"\n'
+        env = {"JUDGE_KEY": json.loads(made.stdout)["key"]}
+        near: dict[str, Any] = {"temperature": 0, "messages": [{"role": "user", "content": NEAR}]}
+        with GatewayProcess(cache + judged, folder=Path(folder), env=env) as gateway:
+            key = gateway.create_key()["key"]
+            gateway.chat(key, temperature=0, messages=[{"role": "user", "content": ASKED}])
+            gateway.chat(key, **near, cache={"ttl": 0.2})
+            asked = (gateway.chat(key, **near, cache={"no-store": True})[1] for _ in range(2000))
+            self.assertIn("semantic", (headers["x-gateway-cache"] for headers in asked))
+            self.assertEqual(gateway.cli("ledger", "rows")[-1]["cache"], "judged")
+            self.assertEqual(gateway.cli("cache", "stats")["judge"]["verdicts"]["same"], 1)
+            self.assertIn(b'gateway_judge_verdicts_total{verdict="same"} 1', gateway.call("GET", "/metrics")[2])
+            (gateway.folder / "gateway.toml").write_text("[cache]\nsemantic = true\n" + judged)
+            gateway.signal(signal.SIGHUP)
+            gateway.wait_for_event("reloaded")
+            self.assertEqual(gateway.chat(key, **near, cache={"no-store": True})[1]["x-gateway-cache"], "miss")
+
+    def test_a_judge_that_was_not_there_at_the_start_is_told_of(self) -> None:
+        """Nobody judges until the next start."""
+        cache = '[cache]\nsemantic = true\njudge_key_env = "JUDGE_KEY"\njudge = "wise"\n'
+        with GatewayProcess("[cache]\nsemantic = true\n" + QUICK + CONFIG + JUDGE, env={"JUDGE_KEY": "k"}) as gateway:
+            (gateway.folder / "gateway.toml").write_text(cache + QUICK + CONFIG + JUDGE)
+            gateway.signal(signal.SIGHUP)
+            self.assertIn("judging is only opened at the start", gateway.wait_for_event("config_warning")["detail"])
+
     def test_a_reload_admits_no_second_burst(self) -> None:
         """A bucket whose numbers did not change goes on as it was."""
         limited = QUICK + CONFIG + '\n[[tenants]]\nname = "acme"\nrate_per_s = 0.001\nburst = 2\n'
@@ -406,7 +438,7 @@ class SignalTest(unittest.TestCase):
             self.assertEqual(gateway.chat(made["key"])[0], 429)
 
 
-_SHADOW = {"at_ms", "event", "request", "entry", "question"}
+_SHADOW = {"at_ms", "event", "request", "entry", "question", "judged"}
 
 
 def _run_unread(*arguments: str) -> tuple[int, bytes]:

@@ -6,18 +6,20 @@ A mistake is a list of patches of the gateway in this process; those of a gatewa
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from unittest import mock
 
 from gateway import (
     admission,
+    aliases,
     app,
     attempt,
     caching,
     chat,
     dispatch,
     health,
+    judging,
     relay,
     semantic_cache,
     settlement,
@@ -34,9 +36,11 @@ from gateway.exact_cache import ExactCache
 from gateway.gateway import Gateway
 from gateway.health import Fleet
 from gateway.holds import Purpose
+from gateway.judging import Judging
 from gateway.limits import TokenBucket
 from gateway.oplog import OpLog
 from gateway.retry import RetryBudget
+from gateway.semantic.judgement import Verdict
 from gateway.semantic.verifier import Question, read
 from gateway.settlement import Settlement, _Held
 from llmkit import client, transport
@@ -105,6 +109,20 @@ def _one_key_for_all(text: str) -> Question:
     return dataclasses.replace(read(text), key=b"")
 
 
+def _hears_a_yes(document: Mapping[str, Any]) -> Verdict:
+    return Verdict.SAME if "SAME" in str(document) else Verdict.DIFFERENT
+
+
+async def _purges_nothing(self: ExactCache, tenant: str | None) -> int:
+    return 0
+
+
+def _works_at_once(self: Judging, job: Callable[[], None]) -> bool:
+    """On the thread of the request."""
+    job()
+    return True
+
+
 _ANY_TENANT = mock.patch.object(Record, "may_be_served", lambda self, digest, **facts: True)
 
 FAULTS: dict[str, list[Any]] = {
@@ -137,8 +155,19 @@ FAULTS: dict[str, list[Any]] = {
     ],
     "semantic-tenants": [mock.patch.object(caching, "cache_keys", _key_of_texts), _ANY_TENANT],
     "semantic-expiry": [mock.patch.object(semantic_cache, "_living", lambda wordings, now_ms: wordings), _ANY_TENANT],
-    "semantic-shadow": [mock.patch.object(caching._Lead, "answer", property(lambda self: self.match))],
+    "semantic-shadow": [mock.patch.object(caching._Lead, "answer", property(lambda self: self.found))],
     "semantic-floods": [mock.patch.object(semantic_cache, "refusal", lambda text: None)],
+    "judged-settled": [
+        mock.patch.object(judging, "bar", lambda one, other: None),
+        mock.patch.object(judging, "mark", lambda question: ()),
+        mock.patch.object(aliases, "bar", lambda one, other: None),
+    ],
+    "judged-injection": [mock.patch.object(judging, "verdict", _hears_a_yes)],
+    "judged-tenants": [mock.patch.object(caching, "cache_keys", _key_of_texts), _ANY_TENANT],
+    "judged-purge": [mock.patch.object(ExactCache, "purge", _purges_nothing)],
+    "judged-off-path": [mock.patch.object(Judging, "_hand_over", _works_at_once)],
+    "judged-runaway": [mock.patch.object(Judging, "_may_call", lambda self, per_minute: True)],
+    "judged-audit": [mock.patch.object(Judging, "_audit", lambda self, pair, judge: None)],
     "rate-under-load": [mock.patch.object(admission, "TokenBucket", lambda rate, burst: TokenBucket(2 * rate, burst))],
     "rate-to-the-unit": [mock.patch.object(admission, "TokenBucket", lambda rate, burst: TokenBucket(rate, burst + 1))],
     "rate-refusals": [mock.patch.object(admission.Admitted, "give_back", lambda self, now_s, facts: None)],

@@ -202,7 +202,7 @@ class SimWorld:
 class _NoEngine:
     """The simulation runs stories itself."""
 
-    def run(self, story: Any) -> Any:
+    def run(self, story: Any, cancel: Any = None) -> Any:
         raise NotImplementedError
 
     def iterate(self, story: Any) -> Any:

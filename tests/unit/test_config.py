@@ -459,6 +459,76 @@ class FaultsTest(unittest.TestCase):
             self.assertEqual(places(with_section("cache", {key: value})), [f"cache.{key}"])
         self.assertEqual(places(with_section("cache", {"semantic_ttl_s": 0})), ["cache.semantic_ttl_s"])
 
+    def test_a_judge_is_somebody_who_can_be_asked_and_paid(self) -> None:
+        """A name that is served, and the variable that holds a key; bounds of all that is said of it."""
+        sound = {"judge": "mini", "judge_key_env": "JUDGE_KEY"}
+        for name in ("auto", "gpt-4o-mini"):
+            self.assertEqual(faults(with_section("cache", sound | {"judge": name, "judge_auditor": name})), ())
+        limits = {"judge_min_cosine": 0, "judge_max_cosine": 1, "judge_audit_percent": Decimal("0.5")}
+        limits |= {"judge_per_minute": 1, "judge_timeout_s": 600, "judge_queue": 1, "judge_max_bytes": 1}
+        self.assertEqual(faults(with_section("cache", sound | limits | {"judge_embedder": "use"})), ())
+        faulty: dict[str, object] = {"judge": "nobody", "judge_auditor": "nobody", "judge_key_env": "sk gw"}
+        faulty |= {"judge_embedder": "endpoint", "judge_min_cosine": -1, "judge_max_cosine": 1.1}
+        faulty |= {"judge_per_minute": 0, "judge_timeout_s": 0, "judge_audit_percent": 101}
+        faulty |= {"judge_queue": 65_537, "judge_max_bytes": 0}
+        for key, value in faulty.items():
+            with self.subTest(key):
+                self.assertEqual(places(with_section("cache", sound | {key: value})), [f"cache.{key}"])
+        turned = {"judge_min_cosine": 0.9, "judge_max_cosine": 0.8}
+        self.assertEqual(places(with_section("cache", sound | turned)), ["cache.judge_min_cosine"])
+        self.assertEqual(places(with_section("cache", {"judge": "mini"})), ["cache.judge_key_env"])
+        self.assertEqual(places(with_section("cache", {"judge": 1})), ["cache.judge", "cache.judge_key_env"])
+
+    def test_what_is_said_of_a_judge_needs_one(self) -> None:
+        """Each key of it; and the key itself never stands in the file."""
+        for key, value in (("judge_key_env", "JUDGE_KEY"), ("judge_audit_percent", 1), ("judge_auditor", "mini")):
+            self.assertEqual(places(with_section("cache", {key: value})), [f"cache.{key}"])
+        pasted = {"judge": "mini", "judge_key_env": "K", "judge_key": "sk-gw-1"}
+        self.assertEqual(faults(with_section("cache", pasted)), ("cache.judge_key: unknown key",))
+
+    def test_a_judge_without_its_key_is_a_warning(self) -> None:
+        """So that a file can be checked where there are no secrets; the value is shown nowhere."""
+        data = with_section("cache", {"semantic": True, "judge": "mini", "judge_key_env": "JUDGE_KEY"})
+        unset = from_mapping(data, {})
+        self.assertEqual(unset.warnings, ("cache.judge_key_env: JUDGE_KEY is not set: nobody judges",))
+        self.assertFalse(unset.judge_anywhere or unset.uses_judge("acme"))
+        config = from_mapping(data, {"JUDGE_KEY": "sk-gw-secret"})
+        self.assertTrue(config.judge_anywhere and config.uses_judge("acme"))
+        self.assertNotIn("secret", repr(config))
+        self.assertFalse(
+            from_mapping(data | {"cache": data["cache"] | {"semantic": False}}, {"JUDGE_KEY": "k"}).judge_anywhere
+        )
+
+    def test_a_judge_is_in_the_regions_of_those_it_sees(self) -> None:
+        """Every deployment that may serve it or the auditor, however they are named."""
+        cache = {"semantic": True, "judge_key_env": "K"}
+        base = document()
+        far = base["deployments"][0] | {"name": "far", "region": "us"}
+        near = base["deployments"][0] | {"name": "near", "region": "eu", "model": "other"}
+        aliases = [
+            {"name": "home", "deployments": ["near"]},
+            {"name": "both", "deployments": ["near", "far"]},
+            {"name": "climbs", "deployments": ["near"], "escalate": True},
+        ]
+        tenants = [{"name": "acme", "regions": ["eu"]}, {"name": "mute", "judge": False}, {"name": "free"}]
+        for judge, auditor, sees in (
+            ("near", None, True),
+            ("home", None, True),
+            ("other", None, True),
+            ("far", None, False),
+            ("both", None, False),
+            ("climbs", None, False),
+            ("auto", None, False),
+            ("gpt-4o-mini", None, False),
+            ("near", "far", False),
+        ):
+            named = {"judge": judge} | ({"judge_auditor": auditor} if auditor else {})
+            data = base | {"deployments": [far, near], "aliases": aliases, "tenants": tenants, "cache": cache | named}
+            with self.subTest(judge, auditor=auditor):
+                config = from_mapping(data, {"K": "k"})
+                self.assertEqual(config.uses_judge("acme"), sees)
+                self.assertEqual([config.uses_judge(name) for name in ("mute", "free", "nobody")], [False, True, True])
+
     def test_unknown_keys_are_refused_at_every_level(self) -> None:
         """A misspelt key never passes for a default."""
         levels = {

@@ -1,17 +1,30 @@
 """The quick half of the evals, run: outages and savings, in virtual time, within seconds."""
 
+import io
+import json
+import os
 import tempfile
 import unittest
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from evals import concurrency, report, retries, scenarios, semantic_speed, waterfall
+from evals import (
+    concurrency,
+    report,
+    retries,
+    scenarios,
+    semantic_grey,
+    semantic_nearest,
+    semantic_speed,
+    waterfall,
+)
 from evals.experiment import Artifact, Options
 from evals.gates import PREREGISTRATION, gates
+from evals.semantic_sets import Pair
 from evals.silent import SilentUpstream
 from evals.world import Asked
 from gateway.cache_entry import Record
@@ -24,6 +37,8 @@ from gateway.fake_provider import FakeProvider
 from gateway.holds import Reservation
 from gateway.ledger import Ledger
 from gateway.rows import RequestRow
+from gateway.semantic.judgement import prompt
+from tests.support.scripted_upstream import Peer, ScriptedUpstream, answer
 from tests.support.twins import IgnoresRowCount
 
 
@@ -130,6 +145,60 @@ class TwinsTest(unittest.TestCase):
         quick = figures | {"hit_us": {"p50": semantic_speed.HIT_US}}
         self.assertEqual(semantic_speed.failures(quick), [])
         self.assertEqual(len(semantic_speed.failures(quick | {"hit_us": {"p50": 301}, "outcomes": {"hit": 7}})), 2)
+
+    def test_near_questions_are_found_and_timed(self) -> None:
+        """Each in other words, and the nearest first; a request that waits, a miss and a wrong size are told."""
+        with mock.patch.object(semantic_nearest, "HITS", 4):
+            size = semantic_nearest.run(48, 6, 7)
+        self.assertEqual((size["entries"], size["found_its_own"], size["nearest_missed"]), (48, 6, "0 of 6"))
+        quick = size | {"handed_over_us": {"p99": semantic_nearest.HANDED_OVER_US}, "resident_bytes_each": 0}
+        self.assertEqual(semantic_nearest.failures(quick), [])
+        slow = {"handed_over_us": {"p99": 5_001}, "found_its_own": 5, "resident_bytes_each": 1 << 20}
+        self.assertEqual(len(semantic_nearest.failures(size | slow)), 3)
+
+    def test_what_a_judge_would_be_shown_is_counted(self) -> None:
+        """By kind, with what became of the others, and from which cosine on."""
+        pairs = [
+            Pair("1", "How do I cancel my plan?", "How do I end my plan?", True, "free", ""),
+            Pair("2", "How do I cancel my plan?", "how can i cancel my plan, please", True, "free", ""),
+            Pair("3", "How do I cancel 5 plans?", "How do I cancel 6 plans?", False, "number", ""),
+            Pair("4", "What does this mean?", "What is this?", False, "number", ""),
+        ]
+        told = semantic_grey.measure(pairs, [0.5, 0.99])
+        free, number = told["paraphrase free"], told["near-miss number"]
+        self.assertEqual((free["courses"], free["shown"]), ({"open": 1, "verified": 1}, {"0.5": 1, "0.99": 0}))
+        self.assertEqual(number["courses"], {"barred: number": 1, "not looked up": 1})
+        self.assertNotIn("said", free)
+
+    def test_a_judge_is_asked_as_the_gateway_asks_it(self) -> None:
+        """About what it would be shown alone; what it says is counted. One that is away is told of, as bad input is."""
+        asked: list[dict[str, Any]] = []
+
+        def says_same(peer: Peer) -> None:
+            request = peer.request()
+            self.assertEqual(request.get("x-gateway-private"), "true")
+            self.assertEqual(request.get("authorization"), "Bearer k")
+            asked.append(json.loads(request.body))
+            choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "SAME"}}
+            peer.send(answer(json.dumps({"choices": [choice]}).encode()))
+
+        upstream = ScriptedUpstream(says_same)
+        self.addCleanup(upstream.close)
+        lines: tuple[dict[str, Any], ...] = (
+            {"a": "How do I cancel my plan?", "b": "How do I end my plan?", "same": True, "kind": "free"},
+            {"a": "How do I cancel 5 plans?", "b": "How do I cancel 6 plans?", "same": False, "kind": "number"},
+        )
+        with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, {"JUDGE": "k"}):
+            pairs = Path(folder) / "pairs.jsonl"
+            pairs.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+            common = ["--pairs", str(pairs), "--results", folder, "--model", "wise", "--key-env", "JUDGE", "--judge"]
+            with redirect_stdout(io.StringIO()) as printed:
+                self.assertEqual(semantic_grey.main([*common, upstream.url("/v1")]), 0)
+            with redirect_stderr(io.StringIO()) as complained, self.assertRaises(SystemExit):
+                semantic_grey.main([*common, "http://127.0.0.1:1/v1"])
+        self.assertEqual([body["messages"] for body in asked], [prompt(lines[0]["a"], lines[0]["b"])])
+        self.assertIn("said: {'same': 1, 'different': 0, 'unclear': 0}", printed.getvalue())
+        self.assertIn("semantic_grey: error: ", complained.getvalue())
 
     @contextmanager
     def key_with(self, **changes: Callable[[Any], Any]) -> Iterator[None]:

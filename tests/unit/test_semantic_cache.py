@@ -24,7 +24,6 @@ from gateway.errors import ModelNotAllowed, Overloaded, RateLimited
 from gateway.fake_provider import FakeProvider
 from gateway.gateway import Gateway
 from gateway.semantic import verifier
-from gateway.semantic.turn import Unfit, asking, question_of
 from gateway.semantic.verifier import read
 from gateway.semantic_cache import MOST_WORDINGS, Asked, SemanticCache
 from tests.support.world import CONFIG, RealWorld, chat
@@ -55,7 +54,7 @@ class SemanticCase(unittest.TestCase):
         self.addCleanup(self.process.close)
         self.clock = FakeClock()
         self.upstream = FakeProvider(list(self.answers), name="up")
-        self.withheld: list[tuple[str, str, str]] = []
+        self.withheld: list[tuple[str, str, str, bool]] = []
         self.start()
         self.key = self.world.key("5")
 
@@ -438,10 +437,11 @@ class ShadowTest(SemanticCase):
         """By names and digests; never a word of a prompt or an answer."""
         self.ask()
         self.ask(OTHER_WORDS)
-        ((request, entry, question),) = self.withheld
+        ((request, entry, question, judged),) = self.withheld
         self.assertEqual(request, self.world.rows()[-1]["request_id"])
         self.assertRegex(entry, "^[0-9a-f]{16}$")
         self.assertRegex(question, "^[0-9a-f]{16}$")
+        self.assertFalse(judged)
         served = self.reloaded(ON + CONFIG)
         self.assertEqual(self.ask("PLEASE, " + OTHER_WORDS, gateway=served)[0], "semantic")
         self.assertEqual(len(self.withheld), 1)
@@ -515,51 +515,14 @@ class ExplainTest(unittest.TestCase):
         """Plain JSON values."""
         same = semantic_cache.explain(ASKED, OTHER_WORDS)
         self.assertEqual((same["same"], same["veto"], same["asked_ineligible"]), (True, None, None))
+        self.assertEqual((same["may_be_judged"], same["bar"]), (False, None))
+        judged = semantic_cache.explain("How do I cancel my gym plan?", "How do I end my gym plan?")
+        self.assertEqual((judged["may_be_judged"], judged["bar"]), (True, None))
         other = json.loads(json.dumps(semantic_cache.explain(THERE, BACK * 200)))
         self.assertFalse(other["same"])
         self.assertTrue(other["veto"])
+        self.assertEqual((other["may_be_judged"], other["bar"]), (False, "turn"))
         self.assertTrue(other["stored_ineligible"])
-
-
-class TurnTest(unittest.TestCase):
-    """The question of a request."""
-
-    def test_instructions_may_stand_before_it(self) -> None:
-        """Nothing else may, and nothing after it."""
-        system, developer = ({"role": role, "content": "be kind"} for role in ("system", "developer"))
-        answer = {"role": "assistant", "content": "?"}
-        for messages in ([USER], [system, USER], [developer, system, USER]):
-            self.assertEqual(question_of(messages), ASKED)
-        others: tuple[list[dict[str, Any]], ...] = (
-            [USER, USER],
-            [answer, USER],
-            [USER, answer],
-            [USER, system],
-            [system],
-            [{"content": "x"}, USER],
-            [{"role": ["system"], "content": "x"}, USER],
-            [{"content": ASKED}],
-        )
-        for messages in others:
-            self.assertEqual(question_of(messages), Unfit.TURNS, messages)
-
-    def test_its_content_is_one_text(self) -> None:
-        """As a string, or the only part."""
-        part = {"type": "text", "text": ASKED}
-        self.assertEqual(question_of([{"role": "user", "content": [part]}]), ASKED)
-        image = {"type": "image_url", "image_url": {"url": "x"}}
-        contents: tuple[Any, ...] = (None, 5, [], [part, part], [part, image], [image], [ASKED], [{"type": "text"}])
-        for content in (*contents, [{"type": "text", "text": 5}], {"type": "text", "text": ASKED}):
-            self.assertEqual(question_of([{"role": "user", "content": content}]), Unfit.CONTENT, content)
-
-    def test_the_same_message_with_another_question(self) -> None:
-        """All else stays, in its form."""
-        for content, other in (
-            (ASKED, "new"),
-            ([{"type": "text", "text": ASKED, "x": 1}], [{"type": "text", "text": "new", "x": 1}]),
-        ):
-            message = {"role": "user", "name": "bob", "content": content}
-            self.assertEqual(asking(message, "new"), {"role": "user", "name": "bob", "content": other})
 
 
 class StartTest(unittest.TestCase):
@@ -567,5 +530,6 @@ class StartTest(unittest.TestCase):
 
     def test_a_gateway_without_it_does_not_load_the_verifier(self) -> None:
         """Its rules take as long to load as all else of the process."""
-        loaded = "import sys, gateway.api, gateway.cli; sys.exit('gateway.semantic.verifier' in sys.modules)"
+        heavy = "{'gateway.semantic.verifier', 'gateway.judging', 'gateway.nearest', 'llmkit.embed'}"
+        loaded = f"import sys, gateway.api, gateway.cli; sys.exit(bool({heavy} & sys.modules.keys()))"
         self.assertEqual(subprocess.run([sys.executable, "-c", loaded], check=False, env=ENV).returncode, 0)

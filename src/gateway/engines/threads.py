@@ -47,10 +47,12 @@ class BlockingEffects:
 
 
 class _DirectCaller:
-    """A client that waits for a whole answer and cannot leave."""
+    """A client that waits for a whole answer, and cannot leave but by `cancel`."""
 
-    cancel: Cancel | None = None
     pulse: Pulse | None = None
+
+    def __init__(self, cancel: Cancel | None) -> None:
+        self.cancel = cancel
 
     def hold_head(self, until_s: float) -> None:
         raise TypeError("a story that was asked for a whole answer began to stream")
@@ -65,7 +67,7 @@ class _DirectCaller:
         raise TypeError("a story that was asked for a whole answer ended a stream")
 
     async def pause(self, seconds: float) -> None:
-        pause(seconds)
+        pause(seconds, self.cancel)
 
 
 class _Yield:
@@ -205,8 +207,8 @@ class ThreadsEngine:
     def _reaper(self) -> Reaper:
         return Reaper()
 
-    def run(self, story: Story[T]) -> T:
-        return drive(story(_DirectCaller()))
+    def run(self, story: Story[T], cancel: Cancel | None = None) -> T:
+        return drive(story(_DirectCaller(cancel)))
 
     def iterate(self, story: Story[Any]) -> StoryStream:
         return StoryStream(story(_StreamCaller()), self._reaper)
