@@ -10,11 +10,13 @@ What a failure means stands in one table (`verdict`), what is left of a hold in 
 order of things. If money for the next call is refused, the last outcome stands. Knows no HTTP and no SQL.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from typing import NamedTuple
 
 from gateway.attempt import Attempt, Upstreams
+from gateway.breaker import Permit
 from gateway.chat import ChatRequest
 from gateway.clock import Clock
 from gateway.config import RetryConfig
@@ -109,25 +111,32 @@ class _Walk:
         self.exhausted &= absence is Absence.QUOTA
 
 
-@dataclass(frozen=True, slots=True)
-class _Turn:
+class _Turn(NamedTuple):
     """A deployment's turn in a walk.
 
+    health         its own
     bound_nanousd  the most that the dearest deployment of the stage can cost
     stage          index of the stage
-    rest           those of the stage whose turn comes later
-    alone          whether the stage has no other deployment
+    attempts       those of the stage; `at` is the index of this one
     """
 
     attempt: Attempt
+    name: str
+    health: DeploymentHealth
     bound_nanousd: int
     stage: int
-    rest: Sequence[Attempt]
-    alone: bool
+    attempts: Sequence[Attempt]
+    at: int
 
     @property
-    def name(self) -> str:
-        return self.attempt.deployment.name
+    def rest(self) -> Sequence[Attempt]:
+        """Those of the stage whose turn comes later."""
+        return self.attempts[self.at + 1 :]
+
+    @property
+    def alone(self) -> bool:
+        """Whether the stage has no other deployment."""
+        return len(self.attempts) == 1
 
 
 class Dispatcher:
@@ -176,27 +185,29 @@ class Dispatcher:
         """
         walk = _Walk(context, request, plan, settlement, span, keeper)
         for index, stage in enumerate(plan.stages):
-            answer = await self._try_stage(walk, index, stage)
-            if isinstance(answer, Answer):
-                return answer
-            if answer is _Then.STOP:
-                break
+            for turn in self._turns(walk, index, stage):
+                answer = await self._try_deployment(walk, turn)
+                if isinstance(answer, Answer):
+                    return answer
+                if answer is _Then.STOP:
+                    return await self._conclude(walk)
+                if answer is _Then.NEXT_STAGE:
+                    break
         return await self._conclude(walk)
 
-    async def _try_stage(self, walk: _Walk, index: int, stage: Stage) -> Answer | _Then:
+    def _turns(self, walk: _Walk, index: int, stage: Stage) -> list[_Turn]:
+        """Those of a stage that are in service and have a price, in order."""
         in_service = [deployment for deployment in stage if self._fleet.serves(deployment)]
         attempts = self._upstreams.prepare(walk.request, in_service, walk.context.started_ms)
-        bound = max((attempt.bound_nanousd for attempt in attempts), default=0)
-        for at, attempt in enumerate(attempts):
-            turn = _Turn(attempt, bound, index, attempts[at + 1 :], alone=len(attempts) == 1)
-            answer = await self._try_deployment(walk, turn)
-            if answer is not _Then.NEXT_DEPLOYMENT:
-                return answer
-        return _Then.NEXT_STAGE
+        bound = max([attempt.bound_nanousd for attempt in attempts], default=0)
+        return [
+            _Turn(attempt, attempt.deployment.name, self._fleet[attempt.deployment.name], bound, index, attempts, at)
+            for at, attempt in enumerate(attempts)
+        ]
 
     async def _try_deployment(self, walk: _Walk, turn: _Turn) -> Answer | _Then:
         """Call one deployment, again if its verdicts allow that, until it answers or its turn is over."""
-        health = self._fleet[turn.name]
+        health = turn.health
         walk.met.append(turn.name)
         retries = 0
         while True:
@@ -226,7 +237,7 @@ class Dispatcher:
                     raise
                 return _Then.STOP
             walk.fail(verdict)
-            self._pause(turn.name, health, entry.credential, verdict)
+            self._pause(turn, entry.credential, verdict)
             wait_s = self._wait_before_again(walk, turn, verdict, entry.credential, retries)
             if wait_s is None:
                 return _Then.NEXT_DEPLOYMENT if verdict.elsewhere else _Then.STOP
@@ -234,40 +245,33 @@ class Dispatcher:
             await self._wait(walk.context, wait_s)
 
     async def _call(self, walk: _Walk, turn: _Turn, entry: Entry) -> Answer:
-        """One call, with money behind it; the permit is answered on every way out."""
-        attempt = turn.attempt
+        """One call, with money behind it; on every way out the permit is answered, and how a call ended is told."""
+        attempt, permit = turn.attempt, entry.permit
         evidence, purpose = attempt.evidence(), _purpose_of(walk, attempt)
-        answer_permit = entry.permit.release
+        answer_permit: Callable[[float], None] = permit.success
+        outcome, is_made = "ok", False
         try:
             await walk.settlement.cover(purpose, turn.bound_nanousd, evidence, attempt.price, former=walk.outcome)
-            answer, broke = await self._told(turn.name, self._relay(walk, turn, evidence, entry.credential))
-            answer_permit = entry.permit.success if broke is None else entry.permit.failure
+            is_made = True
+            answer, broke = await self._relay(walk, turn, evidence, entry.credential)
+            if broke is not None:
+                answer_permit, outcome = permit.failure, broke
             return answer
-        except AnswerRefused:
-            answer_permit = entry.permit.success
-            raise
-        except AttemptFailed as failed:
-            answer_permit = entry.permit.failure if failed.verdict.sick else entry.permit.release
+        except BaseException as error:
+            answer_permit, outcome = _answer_to(permit, error), _outcome_of(error)
             raise
         finally:
-            answer_permit(self._clock.now_s())
-            self._tell_news(turn.name)
-
-    async def _told(self, deployment: str, call: Awaitable[tuple[Answer, str | None]]) -> tuple[Answer, str | None]:
-        """What `call` comes to; how it ended is told."""
-        try:
-            answer, broke = await call
-        except BaseException as error:
-            self._on_call(deployment, _outcome_of(error))
-            raise
-        self._on_call(deployment, broke or "ok")
-        return answer, broke
+            now_s = self._clock.now_s()
+            answer_permit(now_s)
+            if is_made:
+                self._on_call(turn.name, outcome)
+            self._tell_news(turn, now_s)
 
     async def _relay(self, walk: _Walk, turn: _Turn, evidence: Evidence, credential: int) -> tuple[Answer, str | None]:
         """Make the call and give the client its answer; and how the upstream broke, if content had gone out by then."""
         context, request, deployment = walk.context, walk.request, turn.attempt.deployment
         exit_ = _exit_of(walk, turn)
-        with walk.span.child("attempt", deployment=deployment.name, provider=deployment.provider) as span:
+        with walk.span.child("attempt", deployment=turn.name, provider=deployment.provider) as span:
             upstream = await self._upstreams.open(context, request, turn.attempt, evidence, span, credential=credential)
             try:
                 relay = Relay(
@@ -294,7 +298,7 @@ class Dispatcher:
 
     # --- after a failure ----------------------------------------------------------------------------------------
 
-    def _pause(self, name: str, health: DeploymentHealth, credential: int, verdict: Verdict) -> None:
+    def _pause(self, turn: _Turn, credential: int, verdict: Verdict) -> None:
         if verdict.pause is Pause.NONE:
             return
         asked_s, why = verdict.wait_s, Absence.RATE_LIMITED
@@ -302,25 +306,26 @@ class Dispatcher:
         if verdict.pause is Pause.LONG:
             why = Absence.QUOTA if verdict.exhausted else Absence.REFUSED
             wait_s = max(asked_s or 0.0, LONG_PAUSE_S)
-            self._on_alarm(name, why, verdict.status)
-        health.pause(credential, self._clock.now_s() + min(wait_s, LONGEST_PAUSE_S), why)
-        self._tell_news(name)
+            self._on_alarm(turn.name, why, verdict.status)
+        now_s = self._clock.now_s()
+        turn.health.pause(credential, now_s + min(wait_s, LONGEST_PAUSE_S), why)
+        self._tell_news(turn, now_s)
 
-    def _tell_news(self, name: str) -> None:
-        state = self._fleet[name].news(self._clock.now_s())
+    def _tell_news(self, turn: _Turn, now_s: float) -> None:
+        state = turn.health.news(now_s)
         if state is not None:
-            self._on_state(name, state)
+            self._on_state(turn.name, state)
 
     def _wait_before_again(
         self, walk: _Walk, turn: _Turn, verdict: Verdict, credential: int, retries: int
     ) -> float | None:
         """Seconds after which the same deployment is asked again; None if it is not."""
-        health, now_s = self._fleet[turn.name], self._clock.now_s()
+        health, now_s = turn.health, self._clock.now_s()
         if verdict.pause is not Pause.NONE and retries + 1 < health.credentials and health.is_free(now_s, credential):
             return 0.0
         if retries >= self._retry.max_retries:
             return None
-        least_s = self._least_wait_s(turn, verdict, health, now_s)
+        least_s = self._least_wait_s(turn, verdict, now_s)
         if least_s is None:
             return None
         wait_s = least_s + backoff_s(retries, base_s=self._retry.base_s, cap_s=self._retry.cap_s, draw=self._draw)
@@ -329,13 +334,13 @@ class Dispatcher:
             return None
         return wait_s if health.retries.take(now_s) else None
 
-    def _least_wait_s(self, turn: _Turn, verdict: Verdict, health: DeploymentHealth, now_s: float) -> float | None:
+    def _least_wait_s(self, turn: _Turn, verdict: Verdict, now_s: float) -> float | None:
         """What comes before the jitter; None if the same deployment is not to be asked again."""
         match verdict.again:
             case Again.SOON:
                 asked_s = verdict.wait_s or 0.0
             case Again.AFTER_PAUSE if turn.alone:
-                asked_s = health.wait_s(now_s)
+                asked_s = turn.health.wait_s(now_s)
             case Again.IF_ALONE if not any(self._fleet[other.deployment.name].is_free(now_s) for other in turn.rest):
                 asked_s = 0.0
             case _:
@@ -392,6 +397,13 @@ def _exit_of(walk: _Walk, turn: _Turn) -> Exit:
     if turn.name != walk.plan.stages[0][0].name:
         return Exit.FAILED_OVER
     return Exit.RETRIED if walk.context.facts.attempts else Exit.ROUTED
+
+
+def _answer_to(permit: Permit, error: BaseException) -> Callable[[float], None]:
+    """How a permit is answered whose call ended in `error`: an answer that was refused is one all the same."""
+    if isinstance(error, AnswerRefused):
+        return permit.success
+    return permit.failure if isinstance(error, AttemptFailed) and error.verdict.sick else permit.release
 
 
 def _outcome_of(error: BaseException) -> str:

@@ -7,6 +7,7 @@ may have been written: its bound is the cap.
 
 from dataclasses import dataclass, replace
 from enum import Enum, auto
+from typing import NamedTuple
 
 from gateway.migrations import MAX_NANOUSD
 from llmkit.prices import PriceEntry
@@ -53,20 +54,31 @@ class Evidence:
         return price.price.bound_nanousd(self.prompt_bound, self.output_bound)
 
 
-@dataclass(frozen=True, slots=True)
-class Charge:
+class Charge(NamedTuple):
     """What a call is settled at; `estimated` if any class of tokens was not the provider's own count."""
 
     cost_nanousd: int
     usage: Usage
     estimated: bool
 
+    def plus(self, other: "Charge") -> "Charge":
+        """What two calls are settled at together."""
+        cost_nanousd = self.cost_nanousd + other.cost_nanousd
+        return Charge(cost_nanousd, self.usage + other.usage, self.estimated or other.estimated)
+
+
+NO_CHARGE = Charge(0, Usage(), False)
+
 
 def assess(evidence: Evidence, price: PriceEntry, *, streamed: bool) -> Charge:
     """The cost of what is known: reported usage where it makes sense, the bound of what was seen elsewhere."""
     reported = evidence.usage
-    if reported is not None and price.price.cost_nanousd(reported) > MAX_NANOUSD:
-        reported = None
+    if reported is not None:
+        cost_nanousd = price.price.cost_nanousd(reported)
+        if cost_nanousd > MAX_NANOUSD:
+            reported = None
+        elif reported.prompt_tokens and reported.completion_tokens and evidence.unreported == (0, 0):
+            return Charge(cost_nanousd, reported, False)
     usage = reported or Usage()
     if not usage.prompt_tokens:
         usage = replace(usage, prompt_tokens=evidence.prompt_bound)

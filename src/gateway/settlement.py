@@ -13,20 +13,19 @@ does anything.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from gateway.clock import Clock
 from gateway.context import RequestContext
-from gateway.evidence import Charge, Evidence, Reach, assess
+from gateway.evidence import NO_CHARGE, Charge, Evidence, Reach, assess
 from gateway.holds import Outcome, Purpose, Reservation
 from gateway.ledger import Ledger
 from gateway.redaction import without_secrets
 from gateway.rows import Exit, RequestRow
 from llmkit.prices import PriceEntry
-from llmkit.types import Usage
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(NamedTuple):
     """How the request ended, as its row will say."""
 
     exit: Exit
@@ -34,8 +33,7 @@ class Ending:
     code: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Held:
+class _Held(NamedTuple):
     """The hold of a call, and what its outcome will be judged by."""
 
     reservation: Reservation
@@ -55,7 +53,7 @@ class Settlement:
 
     on_overbilled  is told of a deployment that billed more than a hold, before the answer's last byte leaves
     on_ended       is told of the row, of what it is about, and of the monotonic instant, once the money is resolved
-    _booked        what its calls were settled at, each with its evidence, in order
+    _booked        what its calls were settled at, each with its evidence, in order; `_total` is their sum
     _unknown       whether the outcome of a call is unknown
     """
 
@@ -67,11 +65,15 @@ class Settlement:
     ending: Ending | None = None
     _held: _Held | None = None
     _booked: list[tuple[Evidence, Charge]] = field(default_factory=list)
+    _total: Charge = NO_CHARGE
     _unknown: bool = False
 
     def charge_of(self, evidence: Evidence) -> Charge | None:
         """What the call of this sheet was settled at; None if it was not, or not yet."""
-        return next((charge for sheet, charge in self._booked if sheet is evidence), None)
+        for sheet, charge in self._booked:
+            if sheet is evidence:
+                return charge
+        return None
 
     async def cover(
         self, purpose: Purpose, bound_nanousd: int, evidence: Evidence, price: PriceEntry, *, former: str = "unknown"
@@ -104,10 +106,18 @@ class Settlement:
             return
         self.ending = ending
         self.context.facts.exit = ending.exit
-        charge = self._conclude(ending)
+        held, charge = self._held, self._conclude(ending)
         row = self._row(ending)
         try:
-            await self._resolve(ending, charge, row)
+            if held is None:
+                self.ledger.record(row)
+            elif charge is not None:
+                await self.ledger.settle(held.reservation, charge.cost_nanousd, row)
+            elif held.evidence.reach is Reach.UNKNOWN:
+                why, bound = ending.code or "unknown", held.bound_nanousd
+                await self.ledger.leave_unresolved(held.reservation, why, row, at_most_nanousd=bound)
+            else:
+                await self.ledger.void(held.reservation, row)
         finally:
             self.on_ended(row, self.context, self.clock.now_s())
 
@@ -118,20 +128,8 @@ class Settlement:
             charge = self._charge_of(held, left=ending.exit is Exit.CLIENT_GONE)
             self._book(held, charge)
         if self._booked or not self._unknown:
-            facts.cost_nanousd = sum(charge.cost_nanousd for _, charge in self._booked)
+            facts.cost_nanousd = self._total.cost_nanousd
         return charge
-
-    async def _resolve(self, ending: Ending, charge: Charge | None, row: RequestRow) -> None:
-        held = self._held
-        if held is None:
-            self.ledger.record(row)
-        elif charge is not None:
-            await self.ledger.settle(held.reservation, charge.cost_nanousd, row)
-        elif held.evidence.reach is Reach.UNKNOWN:
-            why, bound = ending.code or "unknown", held.bound_nanousd
-            await self.ledger.leave_unresolved(held.reservation, why, row, at_most_nanousd=bound)
-        else:
-            await self.ledger.void(held.reservation, row)
 
     def _charge_of(self, held: _Held, *, left: bool = False) -> Charge | None:
         """What the call behind `held` is settled at; None if it is proven unbilled, or nobody knows.
@@ -148,13 +146,13 @@ class Settlement:
         if charge is None:
             self._unknown |= held.evidence.reach is Reach.UNKNOWN
         else:
+            self._total = self._total.plus(charge) if self._booked else charge
             self._booked.append((held.evidence, charge))
             if charge.cost_nanousd > held.reservation.amount_nanousd:
                 self.on_overbilled(held.purpose.deployment)
 
     def _row(self, ending: Ending) -> RequestRow:
-        context, facts = self.context, self.context.facts
-        usage = sum((charge.usage for _, charge in self._booked), Usage())
+        context, facts, usage = self.context, self.context.facts, self._total.usage
         return RequestRow(
             request_id=facts.request_id,
             boot_id=self.ledger.boot_id,
@@ -172,7 +170,7 @@ class Settlement:
             deployment=facts.deployment,
             provider=facts.provider,
             attempts=facts.attempts,
-            estimated=any(charge.estimated for _, charge in self._booked),
+            estimated=self._total.estimated,
             prompt_tokens=usage.prompt_tokens,
             cached_tokens=usage.cached_tokens,
             cache_write_tokens=usage.cache_write_tokens,
@@ -181,5 +179,5 @@ class Settlement:
             price_version=self._held.price.version if self._held else None,
             ttft_ms=context.ttft_ms,
             duration_ms=round((self.clock.now_s() - context.started_s) * 1000),
-            tags=",".join(map(without_secrets, context.tags)),
+            tags=",".join(map(without_secrets, context.tags)) if context.tags else "",
         )
