@@ -312,7 +312,12 @@ class QueueTest(StoreCase):
             return False
 
         self.enterContext(mock.patch.object(self.store._stop, "wait", pause))
-        self.enterContext(mock.patch.object(self.store, "_flushed", side_effect=lambda: flushed.set() or True))
+
+        def flush() -> bool:
+            flushed.set()
+            return True
+
+        self.enterContext(mock.patch.object(self.store, "_flushed", flush))
         self.store.enqueue(insert("queued"))
         self.assertTrue(flushed.wait(5))
         self.assertEqual([len(names) for names in seen], [0, 2, 4])
