@@ -181,7 +181,7 @@ FAULTS: dict[str, list[Any]] = {
     "retry-storm": [mock.patch.object(RetryBudget, "take", lambda self, now_s: True)],
     "abandoned-wait": [
         mock.patch.object(_HttpCaller, "pause", _waits_unseeing),
-        mock.patch.object(_HttpCaller, "cancel", None),
+        mock.patch.object(_HttpCaller, "cancel", property(lambda caller: None, lambda caller, cancel: None)),
     ],
     "outage": [mock.patch.object(Breaker, "_learn", lambda self, outcome, now_ns: None)],
     "abandoned-half-open": [mock.patch.object(health, "Breaker", breakers.ForgetsReleases)],
