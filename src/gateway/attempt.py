@@ -98,11 +98,11 @@ class Upstreams:
             deployment,
             attempt.wire,
             request.stream,
-            credential=credential,
-            deadline_s=context.deadline_s,
-            time_left_s=None if context.deadline_s is None else max(context.deadline_s - started_s, 0),
-            traceparent=span.context.traceparent(),
-            at_end=context.at_end,
+            credential,
+            context.deadline_s,
+            None if context.deadline_s is None else max(context.deadline_s - started_s, 0),
+            span.context.traceparent(),
+            context.at_end,
         )
         evidence.reach = Reach.UNKNOWN
         try:

@@ -249,7 +249,7 @@ class UpstreamAnswer:
             self.refuse(str(error))
         if not self._is_kept:
             self._cover(self._sse.held)
-        self._events.extend(as_error(event.data) if event.event == "error" else event.data for event in events)
+        self._events += [as_error(event.data) if event.event == "error" else event.data for event in events]
         self._began = self._began or bool(events)
 
     def _refuse_size(self) -> NoReturn:

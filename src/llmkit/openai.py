@@ -247,14 +247,9 @@ def from_wire(raw: bytes, *, new_id: NewId = random_id, created: int = 0, model:
         text_bytes += written_bytes(message)
     if usage is not None:
         edited |= _repair_usage(document, usage)
-    return Completion(
-        raw=wire_json.encode(document) if edited else raw,
-        document=document,
-        usage=usage,
-        finish_reasons=tuple([choice["finish_reason"] for choice in choices]),
-        text_bytes=text_bytes,
-        finished=finished,
-    )
+    reasons = tuple([choice["finish_reason"] for choice in choices])
+    raw = wire_json.encode(document) if edited else raw
+    return Completion(raw, document, usage, reasons, text_bytes, finished)
 
 
 def _repair_head(document: JsonObject, new_id: NewId, created: int, model: str) -> bool:

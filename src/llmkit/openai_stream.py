@@ -55,12 +55,14 @@ class ChunkShaper:
 
     content_deltas  deltas so far in which the model wrote something: text, reasoning, a refusal or of a tool call
     text_bytes      UTF-8 bytes of that
+    finish_reasons  the finish reasons so far, by the index of their choices
     ends_oddly      whether a choice ended for a reason that is not known, which leaves as "stop"
     """
 
     def __init__(self, *, want_usage: bool, new_id: NewId = random_id, created: int = 0, model: str = "") -> None:
         self.content_deltas = 0
         self.text_bytes = 0
+        self.finish_reasons: tuple[str, ...] = ()
         self.ends_oddly = False
         self._want_usage = want_usage
         self._new_id = new_id
@@ -85,19 +87,14 @@ class ChunkShaper:
     @property
     def finished(self) -> bool:
         """Whether every choice seen has its finish reason, and one was seen: the stream may end here."""
-        return bool(self._choices) and all(choice.finish is not None for choice in self._choices.values())
-
-    @property
-    def finish_reasons(self) -> tuple[str, ...]:
-        """The finish reasons so far, by the index of their choices."""
-        return tuple(finish for _, choice in sorted(self._choices.items()) if (finish := choice.finish) is not None)
+        return 0 < len(self._choices) == len(self.finish_reasons)
 
     def feed(self, payload: bytes) -> list[bytes]:
         """Take the data of the next event; the payloads to send now come back: one, or none if it says nothing.
 
         Raises WireError if it reports an error, Malformed if it is no chunk; usage it carried is kept first.
         """
-        if not payload.strip():
+        if not payload or payload.isspace():
             return []
         chunk = decode_object(payload)
         self._edited = _LF in payload or _CR in payload
@@ -110,7 +107,10 @@ class ChunkShaper:
         choices = chunk.get("choices") or []
         if type(choices) is not list:
             raise Malformed("choices that are no list")
-        kept = [choice for position, choice in enumerate(choices) if self._shape_choice(choice, position)]
+        kept = []
+        for position, choice in enumerate(choices):
+            if self._shape_choice(choice, position):
+                kept.append(choice)
         if not kept:
             return []
         if len(kept) < len(choices):
@@ -155,9 +155,9 @@ class ChunkShaper:
     def _stamp_head(self, chunk: JsonObject) -> None:
         if len(self._head) < _WHOLE_HEAD:
             self._head = {"id": "chatcmpl-" + self._new_id(), **self._defaults, **self._head}
-        for key, value in self._head.items():
-            if chunk.get(key) != value:
-                self._set(chunk, key, value)
+        if not self._head.items() <= chunk.items():
+            chunk.update(self._head)
+            self._edited = True
 
     def _shape_choice(self, choice: Any, position: int) -> bool:
         """Edit one choice of a chunk; whether it still says anything."""
@@ -210,6 +210,9 @@ class ChunkShaper:
             return
         self.ends_oddly |= not knows_reason(choice)
         state.finish = finish_reason(choice, calls_sent=state.tools.sent, usage=self.usage)
+        self.finish_reasons = tuple(
+            [other.finish for _, other in sorted(self._choices.items()) if other.finish is not None]
+        )
         if state.finish != raw:
             self._set(choice, "finish_reason", state.finish)
 

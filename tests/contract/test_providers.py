@@ -54,6 +54,7 @@ def call(*, stream: bool, time_left_s: float | None = None, now_s: float = 0.0) 
         DEPLOYMENT,
         json.dumps(body).encode(),
         stream,
+        0,
         deadline_s,
         time_left_s,
         "00-" + "a" * 32 + "-" + "b" * 16 + "-01",

@@ -4,7 +4,6 @@ import contextlib
 import tempfile
 import unittest
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -46,7 +45,7 @@ class CheapestPrice(Upstreams):
     def prepare(self, request: ChatRequest, deployments: Iterable[Deployment], started_ms: int) -> list[Attempt]:
         price = CheapestPrice.first.prices.at(started_ms)
         assert price is not None
-        return [replace(attempt, price=price) for attempt in super().prepare(request, deployments, started_ms)]
+        return [attempt._replace(price=price) for attempt in super().prepare(request, deployments, started_ms)]
 
 
 class TierPriceTest(unittest.TestCase):
