@@ -416,23 +416,24 @@ def written_bytes(message: JsonObject) -> int:
     size = 0
     for key, value in message.items():
         if key in _WRITTEN_TEXTS:
-            size += _utf8_bytes(value)
+            size += utf8_bytes(value)
         elif key == "tool_calls":
             size += sum(_written_in_call(tool_body(call)) for call in value or ())
         elif key == "function_call" and isinstance(value, dict):
             size += _written_in_call(value)
     if "reasoning" in message and not message.get("reasoning_content"):
-        size += _utf8_bytes(message["reasoning"])
+        size += utf8_bytes(message["reasoning"])
     return size
 
 
 def _written_in_call(body: JsonObject) -> int:
-    name = _utf8_bytes(body.get("name"))
+    name = utf8_bytes(body.get("name"))
     frame = CALL_FRAME_BYTES if name else 0
-    return frame + name + _utf8_bytes(body.get("arguments")) + _utf8_bytes(body.get("input"))
+    return frame + name + utf8_bytes(body.get("arguments")) + utf8_bytes(body.get("input"))
 
 
-def _utf8_bytes(text: object) -> int:
+def utf8_bytes(text: object) -> int:
+    """Bytes of a text; 0 for anything else."""
     if not text or type(text) is not str:
         return 0
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
