@@ -69,14 +69,15 @@ class Watch:
     def wait(self, mask: int, deadline: Deadline) -> int:
         """Block until there are events, and return them. Raises ExpiredError or CancelledError."""
         call = self._call
+        pulse = call.pulse
         end = deadline if deadline < call.limit else call.limit
         while True:
             now_s = call.clock()
             left_s = end.at_s - now_s
             if left_s <= 0:
                 raise ExpiredError(end.clock)
-            if call.pulse is not None:
-                left_s = min(left_s, _until_beat_s(call.pulse, now_s))
+            if pulse is not None and pulse.due_s < end.at_s:
+                left_s = min(left_s, _until_beat_s(pulse, now_s))
             events = self._look(mask, math.ceil(min(left_s, _LONGEST_POLL_S) * 1000))
             if events:
                 return events
