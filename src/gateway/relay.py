@@ -10,8 +10,10 @@ What is held back has a bound, beyond which the upstream counts as broken.
 
 import contextlib
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
+
+from msgspec import Struct
 
 from gateway.chat import ChatRequest
 from gateway.clock import Clock
@@ -64,8 +66,7 @@ class Keeper(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class Relay:
+class Relay(Struct, eq=False):
     """One answer on its way to one client.
 
     exit       how the request ends if this answer is delivered

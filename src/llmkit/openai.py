@@ -16,7 +16,9 @@ Rules:
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+from msgspec import Struct
 
 from llmkit import wire_json
 from llmkit.types import Usage
@@ -101,7 +103,7 @@ class WireError(ValueError):
         self.usage = usage
 
 
-class Completion(NamedTuple):
+class Completion(Struct, frozen=True):
     """A whole answer.
 
     raw             JSON ready for the client; the upstream's own bytes if nothing had to be repaired

@@ -6,7 +6,8 @@ Decides which of them was first. Knows nothing of what travels over the descript
 import math
 import select
 from collections.abc import Callable
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from llmkit.types import Cancel, Pulse
 
@@ -29,14 +30,14 @@ class CancelledError(Exception):
         self.reason = reason
 
 
-class Deadline(NamedTuple):
+class Deadline(Struct, frozen=True, order=True):
     """A point on the clock and the name of what is over then. The earlier one is the smaller."""
 
     at_s: float
     clock: str
 
 
-class Call(NamedTuple):
+class Call(Struct, frozen=True):
     """What stays the same over every wait of one call: its clock, its caller, and its last deadline."""
 
     clock: Callable[[], float]

@@ -4,8 +4,9 @@ import json
 import time
 import unittest
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from gateway.config import ProviderConfig, ScriptEntry, load
 from gateway.drive import drive

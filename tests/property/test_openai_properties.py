@@ -7,6 +7,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from llmkit.openai import Malformed, WireError, from_wire, parse_error, parse_usage
 from llmkit.openai_stream import ChunkShaper
@@ -125,7 +126,7 @@ class OpenAIProperties(unittest.TestCase):
         if completion is not None:
             again = from_wire(completion.raw)
             self.assertIs(again.raw, completion.raw)
-            self.assertEqual(again, completion._replace(finished=True))
+            self.assertEqual(again, replace(completion, finished=True))
 
     @UNTIMED
     @given(st.integers(400, 599), DOCUMENTS | lists(DOCUMENTS), st.binary())
