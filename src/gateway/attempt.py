@@ -4,7 +4,8 @@ One deployment, one attempt; whether there is another is decided elsewhere. Know
 """
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from gateway.chat import ChatRequest
 from gateway.clock import Clock
@@ -21,7 +22,7 @@ from llmkit.tokens import approx_tokens, messages_tokens, prompt_bound
 from tracekit.trace import Span
 
 
-class Attempt(NamedTuple):
+class Attempt(Struct, frozen=True):
     """A call to one deployment as it will be made, the same at each retry. `bound_nanousd` is the most it can cost."""
 
     deployment: Deployment
@@ -98,11 +99,11 @@ class Upstreams:
             deployment,
             attempt.wire,
             request.stream,
-            credential=credential,
-            deadline_s=context.deadline_s,
-            time_left_s=None if context.deadline_s is None else max(context.deadline_s - started_s, 0),
-            traceparent=span.context.traceparent(),
-            at_end=context.at_end,
+            credential,
+            context.deadline_s,
+            None if context.deadline_s is None else max(context.deadline_s - started_s, 0),
+            span.context.traceparent(),
+            context.at_end,
         )
         evidence.reach = Reach.UNKNOWN
         try:

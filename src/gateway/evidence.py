@@ -5,9 +5,11 @@ what we saw is never above it. Of a whole answer that was cut, junk or not waite
 may have been written: its bound is the cap.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from gateway.migrations import MAX_NANOUSD
 from llmkit.prices import PriceEntry

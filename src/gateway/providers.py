@@ -6,8 +6,9 @@ Neither knows tenants, money or routes.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Protocol
+
+from msgspec import Struct
 
 from gateway.config import Deployment, ProviderConfig
 from gateway.context import Caller
@@ -19,23 +20,22 @@ from llmkit.openai_stream import ChunkShaper
 from llmkit.sse import DONE
 
 
-@dataclass(slots=True)
-class UpstreamCall:
-    """One attempt: the wire body for one deployment. Not to be changed, but for `at_end`.
+class UpstreamCall(Struct, frozen=True):
+    """One attempt: the wire body for one deployment.
 
-    deadline_s   the request's monotonic deadline, None for none; time_left_s  how far off it is, >= 0
     credential   index of the provider's credential to use; 0 for a provider without any
+    deadline_s   the request's monotonic deadline, None for none; time_left_s  how far off it is, >= 0
     at_end       where a provider puts what it wants to be called when nothing of its answer is held any more
     """
 
     deployment: Deployment
     body: bytes
     stream: bool
+    credential: int = 0
     deadline_s: float | None = None
     time_left_s: float | None = None
     traceparent: str | None = None
-    credential: int = 0
-    at_end: list[Callable[[], None]] = field(default_factory=list)
+    at_end: list[Callable[[], None]] = []
 
 
 class ProviderAnswer(Protocol):

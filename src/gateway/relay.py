@@ -10,8 +10,10 @@ What is held back has a bound, beyond which the upstream counts as broken.
 
 import contextlib
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
+
+from msgspec import Struct
 
 from gateway.chat import ChatRequest
 from gateway.clock import Clock
@@ -64,8 +66,7 @@ class Keeper(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class Relay:
+class Relay(Struct, eq=False):
     """One answer on its way to one client.
 
     exit       how the request ends if this answer is delivered
@@ -212,15 +213,14 @@ class Relay:
             self.context.facts.upstream_s += self.clock.now_s() - started_s
 
     def _note(self, shaper: ChunkShaper) -> None:
-        evidence = self.evidence
+        evidence, usage, deltas, size = self.evidence, shaper.usage, shaper.content_deltas, shaper.text_bytes
         evidence.reach = Reach.PRODUCED
-        evidence.usage, evidence.deltas, evidence.output_bytes = shaper.usage, shaper.content_deltas, shaper.text_bytes
+        evidence.usage, evidence.deltas, evidence.output_bytes = usage, deltas, size
         evidence.reached_cap = _CUT_AT_CAP in shaper.finish_reasons
-        if shaper.usage is not self._reported[0]:
-            self._reported = (shaper.usage, shaper.text_bytes, shaper.content_deltas)
-        _, size, deltas = self._reported
-        evidence.unreported = (shaper.text_bytes - size, shaper.content_deltas - deltas)
-        if shaper.started and self.context.ttft_ms is None:
+        if usage is not self._reported[0]:
+            self._reported = (usage, size, deltas)
+        evidence.unreported = (size - self._reported[1], deltas - self._reported[2])
+        if deltas and self.context.ttft_ms is None:
             self.context.ttft_ms = round((self.clock.now_s() - self.context.started_s) * 1000)
 
     def _passes_cap(self, shaper: ChunkShaper) -> bool:

@@ -40,6 +40,7 @@ _ERROR_BODY_BYTES = 65_536  # the longest real one, a list of validation faults,
 _ERROR_BODY_S = 2.0  # it comes with its head, or nobody waits for it: the next deployment may answer by then
 _REQUEST_ID_CHARS = 128
 _JSON_SPACE = b" \t\r\n"
+_PLAIN_CODINGS = frozenset({"", "identity"})
 
 
 class OpenAICompatClient:
@@ -151,7 +152,7 @@ class OpenAICompatClient:
             with closing(exchange):
                 raise _refusal(head, _error_body(exchange), api_key=key, now_s=self._wall_s())
         answer = UpstreamAnswer(exchange, self._max_event_bytes, self._max_answer_bytes, Claim(self._room))
-        if not {"", "identity"}.issuperset(head.listed("content-encoding")):
+        if not _PLAIN_CODINGS.issuperset(head.listed("content-encoding")):
             answer.refuse("a content encoding that was not asked for")
         return answer
 
@@ -249,7 +250,7 @@ class UpstreamAnswer:
             self.refuse(str(error))
         if not self._is_kept:
             self._cover(self._sse.held)
-        self._events.extend(as_error(event.data) if event.event == "error" else event.data for event in events)
+        self._events += [as_error(event.data) if event.event == "error" else event.data for event in events]
         self._began = self._began or bool(events)
 
     def _refuse_size(self) -> NoReturn:

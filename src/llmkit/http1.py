@@ -185,21 +185,19 @@ class ResponseReader:
 
     def _read_chunk_size(self) -> bool:
         buffer, at = self._buffer, self._at
-        matched = _CHUNK_SIZE.match(buffer, at, at + CHUNK_LINE_LIMIT)
-        if matched is None:
-            if self._line(CHUNK_LINE_LIMIT) is not None:
-                raise BadResponse("a chunk size that is not a hexadecimal number")
-            return False
-        size, start = int(matched[1], 16), matched.end()
-        end = start + size
-        if size and buffer[end : end + 2] == b"\r\n":  # all of it is here, as on most reads of a stream
-            self._body.append(buffer[start:end])
-            self._at = end + 2
-            return True
-        self._at = start
-        self._remaining = size
-        self._step = ResponseReader._read_chunk if size else ResponseReader._read_trailer
-        return True
+        while matched := _CHUNK_SIZE.match(buffer, at, at + CHUNK_LINE_LIMIT):
+            size, at = int(matched[1], 16), matched.end()
+            end = at + size
+            if not size or buffer[end : end + 2] != b"\r\n":
+                self._at = at
+                self._remaining = size
+                self._step = ResponseReader._read_chunk if size else ResponseReader._read_trailer
+                return True
+            self._body.append(buffer[at:end])  # all of it is here, as on most reads of a stream
+            self._at = at = end + 2
+        if self._line(CHUNK_LINE_LIMIT) is not None:
+            raise BadResponse("a chunk size that is not a hexadecimal number")
+        return False
 
     def _read_chunk(self) -> bool:
         self._decode()

@@ -16,7 +16,9 @@ Rules:
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+from msgspec import Struct
 
 from llmkit import wire_json
 from llmkit.types import Usage
@@ -101,7 +103,7 @@ class WireError(ValueError):
         self.usage = usage
 
 
-class Completion(NamedTuple):
+class Completion(Struct, frozen=True):
     """A whole answer.
 
     raw             JSON ready for the client; the upstream's own bytes if nothing had to be repaired
@@ -247,14 +249,9 @@ def from_wire(raw: bytes, *, new_id: NewId = random_id, created: int = 0, model:
         text_bytes += written_bytes(message)
     if usage is not None:
         edited |= _repair_usage(document, usage)
-    return Completion(
-        raw=wire_json.encode(document) if edited else raw,
-        document=document,
-        usage=usage,
-        finish_reasons=tuple([choice["finish_reason"] for choice in choices]),
-        text_bytes=text_bytes,
-        finished=finished,
-    )
+    reasons = tuple([choice["finish_reason"] for choice in choices])
+    raw = wire_json.encode(document) if edited else raw
+    return Completion(raw, document, usage, reasons, text_bytes, finished)
 
 
 def _repair_head(document: JsonObject, new_id: NewId, created: int, model: str) -> bool:
@@ -421,23 +418,24 @@ def written_bytes(message: JsonObject) -> int:
     size = 0
     for key, value in message.items():
         if key in _WRITTEN_TEXTS:
-            size += _utf8_bytes(value)
+            size += utf8_bytes(value)
         elif key == "tool_calls":
             size += sum(_written_in_call(tool_body(call)) for call in value or ())
         elif key == "function_call" and isinstance(value, dict):
             size += _written_in_call(value)
     if "reasoning" in message and not message.get("reasoning_content"):
-        size += _utf8_bytes(message["reasoning"])
+        size += utf8_bytes(message["reasoning"])
     return size
 
 
 def _written_in_call(body: JsonObject) -> int:
-    name = _utf8_bytes(body.get("name"))
+    name = utf8_bytes(body.get("name"))
     frame = CALL_FRAME_BYTES if name else 0
-    return frame + name + _utf8_bytes(body.get("arguments")) + _utf8_bytes(body.get("input"))
+    return frame + name + utf8_bytes(body.get("arguments")) + utf8_bytes(body.get("input"))
 
 
-def _utf8_bytes(text: object) -> int:
+def utf8_bytes(text: object) -> int:
+    """Bytes of a text; 0 for anything else."""
     if not text or type(text) is not str:
         return 0
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))

@@ -5,6 +5,7 @@ in, payloads come out. The end mark `[DONE]` is not a payload; whether a stream 
 
 Rules:
 - a chunk that has the form leaves as the same bytes object; another is edited and encoded again, unknown fields stay
+- a chunk that only brings more text than one that left unedited leaves as that one did
 - one id, created and model per stream; per choice one role, first, and one finish reason
 - one id and one name per tool call, and an index that stays the same
 - a choice with a message instead of a delta has said all of it at once
@@ -31,9 +32,11 @@ from llmkit.openai import (
     tool_body,
     tool_calls,
     usage_object,
+    utf8_bytes,
     whole_seconds,
     written_bytes,
 )
+from llmkit.text_form import TextForm
 from llmkit.types import Usage
 from llmkit.wire_json import JsonObject
 
@@ -44,6 +47,9 @@ _WHOLE_HEAD: Final = 4
 MOST_CALLS: Final = 1024
 """Of one choice. A request has at most 128 tools; a stream that opens calls without end would fill memory with them."""
 _FORM_OF_CHOICE: Final = frozenset({"index", "delta", "finish_reason"})
+_TEXTS: Final = frozenset({"content", "refusal", "reasoning_content", "reasoning"})
+_FORMS_TRIED: Final = 4
+"""Per stream. One that needs more has something else in each of its chunks, and a form costs as much as a chunk."""
 
 
 class ChunkShaper:
@@ -55,12 +61,14 @@ class ChunkShaper:
 
     content_deltas  deltas so far in which the model wrote something: text, reasoning, a refusal or of a tool call
     text_bytes      UTF-8 bytes of that
+    finish_reasons  the finish reasons so far, by the index of their choices
     ends_oddly      whether a choice ended for a reason that is not known, which leaves as "stop"
     """
 
     def __init__(self, *, want_usage: bool, new_id: NewId = random_id, created: int = 0, model: str = "") -> None:
         self.content_deltas = 0
         self.text_bytes = 0
+        self.finish_reasons: tuple[str, ...] = ()
         self.ends_oddly = False
         self._want_usage = want_usage
         self._new_id = new_id
@@ -71,6 +79,8 @@ class ChunkShaper:
         self._usage: Usage | None = None
         self._vendor_usage: Usage | None = None
         self._edited = False
+        self._form: TextForm | None = None
+        self._forms_left = _FORMS_TRIED
 
     @property
     def usage(self) -> Usage | None:
@@ -85,19 +95,17 @@ class ChunkShaper:
     @property
     def finished(self) -> bool:
         """Whether every choice seen has its finish reason, and one was seen: the stream may end here."""
-        return bool(self._choices) and all(choice.finish is not None for choice in self._choices.values())
-
-    @property
-    def finish_reasons(self) -> tuple[str, ...]:
-        """The finish reasons so far, by the index of their choices."""
-        return tuple(finish for _, choice in sorted(self._choices.items()) if (finish := choice.finish) is not None)
+        return 0 < len(self._choices) == len(self.finish_reasons)
 
     def feed(self, payload: bytes) -> list[bytes]:
         """Take the data of the next event; the payloads to send now come back: one, or none if it says nothing.
 
         Raises WireError if it reports an error, Malformed if it is no chunk; usage it carried is kept first.
         """
-        if not payload.strip():
+        if self._form is not None and (text := self._form.text_of(payload)):
+            self._count(utf8_bytes(text))
+            return [payload]
+        if not payload or payload.isspace():
             return []
         chunk = decode_object(payload)
         self._edited = _LF in payload or _CR in payload
@@ -110,13 +118,20 @@ class ChunkShaper:
         choices = chunk.get("choices") or []
         if type(choices) is not list:
             raise Malformed("choices that are no list")
-        kept = [choice for position, choice in enumerate(choices) if self._shape_choice(choice, position)]
+        kept = []
+        for position, choice in enumerate(choices):
+            if self._shape_choice(choice, position):
+                kept.append(choice)
         if not kept:
             return []
         if len(kept) < len(choices):
             self._set(chunk, "choices", kept)
         self._stamp_head(chunk)
-        return [wire_json.encode(chunk) if self._edited else payload]
+        if self._edited:
+            return [wire_json.encode(chunk)]
+        if len(kept) == 1 and self._forms_left:
+            self._learn_form(payload, chunk, kept[0])
+        return [payload]
 
     def usage_payload(self, usage: Usage, cost_usd: str | None) -> bytes:
         """The closing chunk: no choices, and usage. What the upstream reported beside the counts of `usage` is kept.
@@ -155,9 +170,25 @@ class ChunkShaper:
     def _stamp_head(self, chunk: JsonObject) -> None:
         if len(self._head) < _WHOLE_HEAD:
             self._head = {"id": "chatcmpl-" + self._new_id(), **self._defaults, **self._head}
-        for key, value in self._head.items():
-            if chunk.get(key) != value:
-                self._set(chunk, key, value)
+        if not self._head.items() <= chunk.items():
+            chunk.update(self._head)
+            self._edited = True
+
+    def _learn_form(self, payload: bytes, chunk: JsonObject, choice: JsonObject) -> None:
+        """Know the next chunk again that differs from this one in its text alone, if a text is all that this one says.
+
+        Whatever came before and comes between, such a one is shaped alike: unedited, and one text longer.
+        """
+        delta = choice["delta"]
+        texts = [key for key, value in delta.items() if value is not None]
+        if len(texts) == 1 and texts[0] in _TEXTS and choice["finish_reason"] is None and "x_groq" not in chunk:
+            self._form = TextForm.of(payload, chunk, delta, texts[0]) or self._form
+            self._forms_left -= 1
+
+    def _count(self, size: int) -> None:
+        """The model wrote so many bytes more."""
+        self.content_deltas += 1
+        self.text_bytes += size
 
     def _shape_choice(self, choice: Any, position: int) -> bool:
         """Edit one choice of a chunk; whether it still says anything."""
@@ -197,8 +228,7 @@ class ChunkShaper:
             for call in tool_calls(delta):
                 self._edited |= state.tools.shape(call, self._new_id)
         if size := written_bytes(delta):
-            self.content_deltas += 1
-            self.text_bytes += size
+            self._count(size)
 
     def _shape_finish(self, state: "_Choice", choice: JsonObject, delta: JsonObject) -> None:
         raw = choice.get("finish_reason", "")
@@ -210,6 +240,9 @@ class ChunkShaper:
             return
         self.ends_oddly |= not knows_reason(choice)
         state.finish = finish_reason(choice, calls_sent=state.tools.sent, usage=self.usage)
+        self.finish_reasons = tuple(
+            [other.finish for _, other in sorted(self._choices.items()) if other.finish is not None]
+        )
         if state.finish != raw:
             self._set(choice, "finish_reason", state.finish)
 

@@ -81,7 +81,7 @@ class Timeouts:
 class Pool:
     """Connections to one origin, shared by many threads; the last one used is the first one used again.
 
-    `_lock` guards `_idle` and `_closed`; no I/O is done under it. At most max_idle connections wait, each at most
+    `_lock` guards `_idle` and `_room`; no I/O is done under it. At most max_idle connections wait, each at most
     max_idle_s seconds (4: below the 5 s after which common servers close theirs); what is too old or too many is
     closed when the next one comes back.
     """
@@ -108,11 +108,10 @@ class Pool:
         self._clock = clock
         self._tls = (ssl_context or _system_tls()) if self.base_url.scheme == "https" else None
         self._max_idle_s = max_idle_s
-        self._max_idle = max_idle
+        self._room = max_idle  # for idle connections; none once closed
         self._resolver = Resolver(self.base_url.host, self.base_url.port, clock=clock, lookup=lookup)
         self._lock = threading.Lock()
         self._idle: deque[tuple[float, socket.socket]] = deque()  # since when, oldest first
-        self._closed = False
 
     def head(self, method: str, path: str, headers: Sequence[tuple[str, str]]) -> RequestHead:
         """What many requests have in common, rendered once for all of them.
@@ -168,7 +167,7 @@ class Pool:
     def close(self) -> None:
         """Close what waits, and from now on what comes back. Exchanges that are out go on."""
         with self._lock:
-            self._closed = True
+            self._room = 0
             waiting, self._idle = self._idle, deque()
         for _, sock in waiting:
             sock.close()
@@ -185,12 +184,12 @@ class Pool:
 
     def _give_back(self, sock: socket.socket) -> None:
         now_s = self._clock()
-        surplus = []
+        surplus, too_old_s = [], now_s - self._max_idle_s
         with self._lock:
-            self._idle.append((now_s, sock))
-            room = 0 if self._closed else self._max_idle
-            while self._idle and (len(self._idle) > room or now_s - self._idle[0][0] > self._max_idle_s):
-                surplus.append(self._idle.popleft()[1])
+            idle = self._idle
+            idle.append((now_s, sock))
+            while idle and (len(idle) > self._room or idle[0][0] < too_old_s):
+                surplus.append(idle.popleft()[1])
         for old in surplus:
             old.close()
 

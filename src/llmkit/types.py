@@ -4,12 +4,12 @@ Rules. Usage is what a provider reported or what was estimated, by token class, 
 cached and cache-write tokens are part of the prompt, reasoning tokens are part of the completion.
 """
 
-from dataclasses import dataclass
 from typing import Protocol
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+
+class Usage(Struct, frozen=True):
     """Tokens of one upstream call; ints >= 0, ValueError otherwise.
 
     A provider may contradict itself (more cached than prompt tokens): the parts are kept as they came.

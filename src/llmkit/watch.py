@@ -6,7 +6,8 @@ Decides which of them was first. Knows nothing of what travels over the descript
 import math
 import select
 from collections.abc import Callable
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from llmkit.types import Cancel, Pulse
 
@@ -29,14 +30,14 @@ class CancelledError(Exception):
         self.reason = reason
 
 
-class Deadline(NamedTuple):
+class Deadline(Struct, frozen=True, order=True):
     """A point on the clock and the name of what is over then. The earlier one is the smaller."""
 
     at_s: float
     clock: str
 
 
-class Call(NamedTuple):
+class Call(Struct, frozen=True):
     """What stays the same over every wait of one call: its clock, its caller, and its last deadline."""
 
     clock: Callable[[], float]
@@ -69,14 +70,15 @@ class Watch:
     def wait(self, mask: int, deadline: Deadline) -> int:
         """Block until there are events, and return them. Raises ExpiredError or CancelledError."""
         call = self._call
+        pulse = call.pulse
         end = deadline if deadline < call.limit else call.limit
         while True:
             now_s = call.clock()
             left_s = end.at_s - now_s
             if left_s <= 0:
                 raise ExpiredError(end.clock)
-            if call.pulse is not None:
-                left_s = min(left_s, _until_beat_s(call.pulse, now_s))
+            if pulse is not None and pulse.due_s < end.at_s:
+                left_s = min(left_s, _until_beat_s(pulse, now_s))
             events = self._look(mask, math.ceil(min(left_s, _LONGEST_POLL_S) * 1000))
             if events:
                 return events

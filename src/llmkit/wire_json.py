@@ -13,6 +13,7 @@ import msgspec
 JsonObject = dict[str, Any]
 
 _decode_fast = msgspec.json.Decoder().decode
+_decode_text = msgspec.json.Decoder(str).decode
 _encode_fast = msgspec.json.Encoder().encode
 _encode_escaped = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
 _encode_exact = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
@@ -24,6 +25,11 @@ def decode(raw: bytes) -> Any:
         return _decode_fast(raw)
     except (ValueError, RecursionError):
         return _decode_slowly(raw)
+
+
+def decode_text(raw: bytes) -> str:
+    """The text that raw is as JSON. Raises ValueError if it is none, or one with a lone surrogate."""
+    return _decode_text(raw)
 
 
 def encode(value: object) -> bytes:

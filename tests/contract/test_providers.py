@@ -4,8 +4,9 @@ import json
 import time
 import unittest
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from gateway.config import ProviderConfig, ScriptEntry, load
 from gateway.drive import drive
@@ -54,6 +55,7 @@ def call(*, stream: bool, time_left_s: float | None = None, now_s: float = 0.0) 
         DEPLOYMENT,
         json.dumps(body).encode(),
         stream,
+        0,
         deadline_s,
         time_left_s,
         "00-" + "a" * 32 + "-" + "b" * 16 + "-01",

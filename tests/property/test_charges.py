@@ -6,11 +6,12 @@ import math
 import random
 import tempfile
 import unittest
-from dataclasses import asdict
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import asdict
 
 from gateway.config import load
 from gateway.engines.sim import SimCaller

@@ -7,6 +7,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from llmkit.openai import Malformed, WireError, from_wire, parse_error, parse_usage
 from llmkit.openai_stream import ChunkShaper
@@ -81,6 +82,24 @@ def unless_refused(read: Callable[[bytes], Any], raw: bytes) -> Any:
         return None
 
 
+def _likely_chunk(kind: int, text: str, number: int) -> dict[str, Any]:
+    """One of a stream of mostly alike chunks: `kind` says what may be odd about it."""
+    delta: dict[str, Any] = {"reasoning_content" if kind == 1 else "content": text}
+    if kind == 2:
+        delta["role"] = "assistant"
+    finish = "stop" if kind == 3 and number > 5 else None
+    choice = {"index": number % 2 if kind == 4 else 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+    usage = {"prompt_tokens": 1, "completion_tokens": number} if kind == 5 and number > 5 else None
+    head = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+    choices = [choice, {**choice, "index": 1}] if kind == 6 else [choice]
+    vendors = {"x_groq": {"usage": {"prompt_tokens": 1, "completion_tokens": 1}}} if kind == 7 else {}
+    return {**head, "choices": choices, "usage": usage, **vendors}
+
+
+def _noted(shaper: ChunkShaper) -> tuple[Any, ...]:
+    return (shaper.content_deltas, shaper.text_bytes, shaper.finish_reasons, shaper.finished, shaper.usage)
+
+
 class OpenAIProperties(unittest.TestCase):
     """True of every document."""
 
@@ -107,7 +126,7 @@ class OpenAIProperties(unittest.TestCase):
         if completion is not None:
             again = from_wire(completion.raw)
             self.assertIs(again.raw, completion.raw)
-            self.assertEqual(again, completion._replace(finished=True))
+            self.assertEqual(again, replace(completion, finished=True))
 
     @UNTIMED
     @given(st.integers(400, 599), DOCUMENTS | lists(DOCUMENTS), st.binary())
@@ -119,6 +138,36 @@ class OpenAIProperties(unittest.TestCase):
             self.assertTrue(error.type)
             for text in (error.message, error.type, error.code, error.param):
                 self.assertTrue(text is None or (isinstance(text, str) and 0 < len(text) <= 500))
+
+    @UNTIMED
+    @given(st.lists(st.tuples(st.integers(0, 7), TEXTS, st.integers(0, 9)), max_size=12))
+    def test_a_chunk_that_only_brings_more_text_is_shaped_as_if_it_were_read(
+        self, drawn: list[tuple[int, str, int]]
+    ) -> None:
+        """Whatever comes between: the same payloads leave, and as much of them is noted."""
+        knowing, reading = ChunkShaper(want_usage=True), ChunkShaper(want_usage=True)
+        for kind, text, number in drawn:
+            payload = bytes_of(_likely_chunk(kind, text, number))
+            reading._form = None
+            self.assertEqual(knowing.feed(payload), reading.feed(payload))
+            self.assertEqual(_noted(knowing), _noted(reading))
+
+    def test_a_stream_is_known_again_by_its_text(self) -> None:
+        """The property above is not empty: a chunk that says more than one text is always read."""
+        for kind, is_known in (
+            (0, True),
+            (1, True),
+            (2, False),
+            (3, False),
+            (4, True),
+            (5, False),
+            (6, False),
+            (7, False),
+        ):
+            shaper = ChunkShaper(want_usage=True)
+            for each in (2, kind, kind):
+                shaper.feed(bytes_of(_likely_chunk(each, "a", 9)))
+            self.assertEqual(shaper._form is not None, is_known)
 
     @UNTIMED
     @given(USAGE)

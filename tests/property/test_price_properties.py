@@ -8,12 +8,12 @@ import math
 import random
 import unittest
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from llmkit.prices import Price
 from llmkit.tokens import prompt_bound

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from msgspec.structs import replace
+
 from gateway.attempt import Attempt, Upstreams
 from gateway.chat import ChatRequest
 from gateway.config import Deployment

@@ -2,8 +2,9 @@
 
 import re
 import unittest
-from dataclasses import asdict
 from itertools import pairwise
+
+from msgspec.structs import asdict
 
 from gateway import errors
 from gateway.errors import GatewayError

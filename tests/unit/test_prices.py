@@ -138,7 +138,7 @@ class UsageTest(unittest.TestCase):
 
     def test_only_counts_are_counts(self) -> None:
         """Ints of 0 or more, in every class."""
-        for name in Usage.__dataclass_fields__:
+        for name in Usage.__struct_fields__:
             for bad in (-1, 1.0, True, "1", None):
                 with self.subTest(name=name, bad=bad), self.assertRaises(ValueError):
                     Usage(**{name: bad})  # type: ignore[arg-type]

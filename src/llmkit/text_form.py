@@ -1,0 +1,52 @@
+"""JSON documents that differ in one text alone, which is most chunks of most streams.
+
+Decides whether a payload is, byte for byte but for that text, one that was decoded before; of such a one nothing but
+the text is left to be read. Knows no dialect, and not what the text means.
+"""
+
+import re
+from typing import Final
+
+from llmkit import wire_json
+from llmkit.wire_json import JsonObject
+
+_OPENING: Final = r'"{}"[ \t]*:[ \t]*"'
+
+
+class TextForm:
+    """Everything of a payload that stands around one text of it, the text's own quotation marks included."""
+
+    __slots__ = ("_before", "_behind")
+
+    def __init__(self, before: bytes, behind: bytes) -> None:
+        self._before = before
+        self._behind = behind
+
+    @classmethod
+    def of(cls, payload: bytes, document: JsonObject, holder: JsonObject, key: str) -> "TextForm | None":
+        """The form of payload around the text `holder[key]`; None if that is not found, written as it would be here.
+
+        document  what payload decodes to; holder is a part of it
+        That the text was found in its own place and not in another is proven: another text in its place is decoded.
+        """
+        text = holder[key]
+        for opening in re.finditer(_OPENING.format(re.escape(key)).encode(), payload):
+            before, rest = payload[: opening.end()], payload[opening.end() - 1 :]
+            written = wire_json.encode(text)
+            if rest.startswith(written):
+                behind = rest[len(written) - 1 :]
+                holder[key] = "?" if text != "?" else "!"
+                is_proven = wire_json.decode(before + holder[key].encode() + behind) == document
+                holder[key] = text
+                return cls(before, behind) if is_proven else None
+        return None
+
+    def text_of(self, payload: bytes) -> str | None:
+        """The text of a payload that has this form; None if it has another, or is no JSON."""
+        end = len(payload) - len(self._behind)
+        if not (payload.startswith(self._before) and payload.endswith(self._behind)):
+            return None
+        try:
+            return wire_json.decode_text(payload[len(self._before) - 1 : end + 1])
+        except ValueError:
+            return None
