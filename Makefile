@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check format lint types contracts clients bench evals soak overload probes mutants cov clean
+.PHONY: help serve test check format lint types contracts clients bench guard evals soak overload probes mutants cov clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  %-10s %s\n", $$1, $$2 }'
@@ -37,6 +37,9 @@ clients: $(VENV)/.develops ## Real clients, and upstreams that break and judge, 
 
 bench: $(VENV)/.develops ## Measure the gateway's added latency and CPU per request
 	$(BIN)/python -m bench
+
+guard: $(VENV)/.develops ## Count the instructions of a request; fail 10 % above the committed baseline (ARGS="--write")
+	$(BIN)/python -m bench.guard $(ARGS)
 
 evals: $(VENV)/.develops ## Hold what is claimed against measurements (ARGS="--quick", "--only router")
 	$(BIN)/python -m evals $(ARGS)
