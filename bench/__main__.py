@@ -199,7 +199,7 @@ def free_port() -> int:
 
 def wait_for(port: int) -> None:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    for _ in range(1000):
+    for _ in range(6000):
         try:
             opener.open(f"http://127.0.0.1:{port}/healthz", timeout=5).close()
         except OSError:
