@@ -24,13 +24,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.__main__ import LAST_CPU, SOURCES, Tools, config, create_key, free_port, machine, running, wait_for
+from bench.machine import LAST_CPU, machine
+from bench.own import create_key, environment, prepare
+from bench.tools import SOURCES, Tools, call, free_port, running, wait_for
 
 BASELINE = Path(__file__).resolve().parent / "results" / "baseline.json"
 RISE_PERCENT = 10
 WINDOWS, REQUESTS, WARM_UP = 3, 100, 40
-KINDS: Mapping[str, tuple[str, ...]] = {"call": (), "stream": ("-s",)}
-"""What is counted, and the options of the load client that ask for it."""
+KINDS: Mapping[str, Mapping[str, Any]] = {"call": call(), "stream": call(stream=True)}
+"""What is counted: requests by what they ask for."""
 NOT_MEASURED = 3
 CONTROL_S = 120.0
 
@@ -121,35 +123,35 @@ class Counter:
 def count(sources: Path, folder: Path) -> dict[str, list[float]]:
     """Instructions per request of each kind, one number for each window. `folder` is for what the run needs."""
     tools, upstream, port = Tools(folder), free_port(), free_port()
-    (folder / "gateway.toml").write_text(config(upstream, free_port(), "normal"))
-    env = os.environ | {"PYTHONPATH": str(sources), "PYTHONHASHSEED": "0"}
-    key = create_key(folder, env)
-    dump = folder / "counts"
+    place, env = folder / "gateway", environment(sources) | {"PYTHONHASHSEED": "0"}
+    prepare(place, upstream, "normal")
+    key = create_key(place, env)
+    dump = place / "counts"
     command = ["valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={dump}"]
     command += [sys.executable, "-m", "gateway.api", "--port", str(port)]
     with (
         running([str(folder / "mock"), str(upstream)], folder / "mock.log"),
-        running(command, folder / "gateway.log", env) as gateway,
+        running(command, place / "log", env) as gateway,
     ):
         os.sched_setaffinity(gateway.pid, {LAST_CPU})
         wait_for(port)
         counter = Counter(gateway.pid, dump)
-        for options in KINDS.values():
-            _ask(tools, port, key, WARM_UP, options)
+        for body in KINDS.values():
+            _ask(tools, port, key, WARM_UP, body)
         counter.begin()
         counts: dict[str, list[float]] = {}
-        for kind, options in KINDS.items():
-            _ask(tools, port, key, WARM_UP, options)
+        for kind, body in KINDS.items():
+            _ask(tools, port, key, WARM_UP, body)
             counter.take()
             counts[kind] = []
             for _ in range(WINDOWS):
-                _ask(tools, port, key, REQUESTS, options)
+                _ask(tools, port, key, REQUESTS, body)
                 counts[kind].append(counter.take() / REQUESTS)
         return counts
 
 
-def _ask(tools: Tools, port: int, key: str, requests: int, options: Iterable[str]) -> None:
-    answered = tools.load(port, key, "-n", str(requests), *options, callers=1, seconds=100)
+def _ask(tools: Tools, port: int, key: str, requests: int, body: Mapping[str, Any]) -> None:
+    answered = tools.load(port, key, body=body, requests=requests, callers=1, seconds=300)
     if answered["ok"] != requests:
         raise NotMeasured(f"{requests} requests were sent and {answered['ok']} answered: {answered['badbody']}")
 
