@@ -90,7 +90,7 @@ def ratio(figures: Figures, ours: str, peer: str, name: str) -> Spread | None:
     """What ours reached over what the peer reached, repetition by repetition; None if one was not measured."""
     of_ours, of_peer = (figures["subjects"].get(each, {}).get("runs", ()) for each in (ours, peer))
     pairs = zip(of_ours, of_peer, strict=False)
-    return spread([run[name] / against[name] for run, against in pairs if name in run and against.get(name)])
+    return spread([run[name] / against[name] for run, against in pairs if name in run and name in against])
 
 
 def missing(figures: Figures, peer: str) -> str:

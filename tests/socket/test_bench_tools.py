@@ -1,5 +1,7 @@
 """The load client and the mock upstream of the bench: what they call good, and that they agree with each other."""
 
+import os
+import select
 import socket
 import tempfile
 import unittest
@@ -70,25 +72,27 @@ class ToolsTest(unittest.TestCase):
                     self.assertEqual((done["ok"], done["bad"], done["reconnects"]), (200, 0, 0))
 
     def test_the_mock_survives_those_who_leave_midway(self) -> None:
-        """The others' streams go on."""
-        port = free_port()
-        with running([str(self.tools.folder / "mock"), str(port)], self.tools.folder / "mock.log"):
+        """The others' streams go on. What is freed is overwritten, so that whoever looks there once more crashes."""
+        port, env = free_port(), os.environ | {"MALLOC_PERTURB_": "90"}
+        with running([str(self.tools.folder / "mock"), str(port)], self.tools.folder / "mock.log", env):
             wait_for(port)
-            body = b'{"model":"mock-paced","stream":true}'
+            body = b'{"model":"mock-slow","stream":true}'
             request = b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
-            leavers = [socket.create_connection(("127.0.0.1", port)) for _ in range(20)]
-            for leaver in leavers:
-                leaver.sendall(request)
-                leaver.recv(10)
-            for leaver in leavers[::2]:
+            readers = [socket.create_connection(("127.0.0.1", port)) for _ in range(12)]
+            for reader in readers:
+                reader.sendall(request)
+                reader.recv(10)
+            for leaver in readers[::2]:
                 leaver.close()
             done = self.tools.load(port, "k", callers=8, requests=16, seconds=30, body=call("mock-paced", stream=True))
             self.assertEqual((done["ok"], done["bad"]), (16, 0))
-            for leaver in leavers[1::2]:
+            for stayer in readers[1::2]:
                 received = b""
-                while b"[DONE]" not in received:
-                    received += leaver.recv(65536)
-                leaver.close()
+                while received.count(b"data: ") < 3:
+                    more = stayer.recv(65536)
+                    self.assertTrue(more)
+                    received += more
+                stayer.close()
 
     def test_a_whole_answer_is_good_however_it_is_framed(self) -> None:
         """By length, in chunks, by the end of the connection; in one piece or byte by byte."""
@@ -103,6 +107,20 @@ class ToolsTest(unittest.TestCase):
                 with self.subTest(name, pieces=len(pieces)):
                     done = self.answered(*pieces)
                     self.assertEqual((done["ok"], done["bad"]), (1, 0), done)
+
+    def test_the_next_answer_begins_where_the_last_one_ended(self) -> None:
+        """Over one connection; also after trailers that come in pieces."""
+
+        def script(peer: Peer) -> None:
+            for _ in range(3):
+                peer.request()
+                for piece in (STREAM_HEAD + b"2\r\n{}\r\n0\r\nx: y\r\n", b"z: 1\r\n"):
+                    peer.send(piece)
+                    self.assertEqual(select.select([peer.sock], [], [], 0.05)[0], [])
+                peer.send(b"\r\n")
+
+        done = self.ask(script, requests=3)
+        self.assertEqual((done["ok"], done["bad"], done["reconnects"]), (3, 0, 0))
 
     def test_an_answer_that_is_cut_is_bad(self) -> None:
         """Wherever it is cut."""

@@ -53,6 +53,7 @@ class GateTest(unittest.TestCase):
         gate = Gate("x", "us", 5, None, why="portkey: not installed")
         self.assertEqual(gate.status, "not measured")
         self.assertIn("portkey: not installed", gate.row)
+        self.assertIn("| - | not measured |", Gate("x", "us", 5, None).row)
 
 
 class GatesTest(unittest.TestCase):
@@ -84,11 +85,14 @@ class GatesTest(unittest.TestCase):
             ("hit_added_p50_us", 121, "exact-cache hit"),
             ("failover_added_p50_us", 1001, "failover"),
             ("c32_p99_us", 20_001, "p99 with 32 callers, `normal`"),
-            ("bad", 1.0, "went wrong in all of this, `normal`"),
             ("c32_streams_per_s", 1999.0, "20-event streams/s"),
         ):
             with self.subTest(name):
                 self.assert_fails(part, partial(_set, subject="normal", name=name, value=value))
+
+    def test_one_wrong_answer_in_one_repetition_is_too_many(self) -> None:
+        """All repetitions count."""
+        self.assert_fails("went wrong in all", lambda figures: _runs(figures, "normal")[1].update(bad=1.0))
 
     def test_full_may_cost_two_syncs_more_than_normal(self) -> None:
         """100 us of `normal`, twice the median of the syncs, and 50."""
@@ -98,11 +102,18 @@ class GatesTest(unittest.TestCase):
 
     def test_many_callers_are_held_against_the_peers_of_the_same_run(self) -> None:
         """Repetition by repetition: a machine that was slow for a while was slow for all."""
-        for durability, times, peer in (("normal", 2, "portkey"), ("full", 1.5, "portkey"), ("normal", 25, "litellm")):
+        for durability, times, peer in (
+            ("normal", 2, "portkey"),
+            ("full", 1.5, "portkey"),
+            ("normal", 25, "litellm"),
+            ("full", 25, "litellm"),
+        ):
             with self.subTest(durability, peer=peer):
-                rate = 6000.0 if durability == "normal" else 4000.0
-                too_fast = partial(_set, subject=peer, name="c32_requests_per_s", value=rate / times + 1)
-                self.assert_fails(f"over {peer}'s", too_fast)
+                enough = (6000.0 if durability == "normal" else 4000.0) / times
+                for rate, status in ((enough, "passed"), (enough + 1, "failed")):
+                    _set(figures := artifact(), peer, "c32_requests_per_s", rate)
+                    said = [each for what, each in judged(figures).items() if f"`{durability}`, over {peer}'s" in what]
+                    self.assertEqual(said, [status])
         slow = [{**run, "c32_requests_per_s": run["c32_requests_per_s"] / 10} for run in _runs(self.figures, "normal")]
         slow_peer = [
             {**run, "c32_requests_per_s": run["c32_requests_per_s"] / 10} for run in _runs(self.figures, "portkey")

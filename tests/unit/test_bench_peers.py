@@ -47,6 +47,12 @@ class ReleaseTest(unittest.TestCase):
         self.install("1.74.9")
         self.assertIsNone(self.litellm.missing(self.folder))
 
+    def test_another_package_of_a_similar_name_is_not_it(self) -> None:
+        """What is left when only the package itself was removed."""
+        self.install("1.74.9")
+        next(self.folder.glob("litellm/lib/*/*/litellm-1*")).rmdir()
+        self.assertEqual(self.litellm.missing(self.folder), "not installed")
+
     def test_another_release_is_not_started(self) -> None:
         """Least of all a poisoned one."""
         for release in POISONED["litellm"]:
