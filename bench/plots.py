@@ -41,6 +41,8 @@ def _concurrency(curves: Mapping[str, Runs]) -> Figure:
             _line(axes, curve, name, subject, colour)
         axes.set_yscale("log")
         axes.set_xscale("log", base=2)
+        callers = sorted({int(callers) for curve in curves.values() for callers in curve})
+        axes.set_xticks(callers, [str(each) for each in callers])
         axes.set_title(title, fontsize=10)
         axes.set_xlabel("callers")
     rest.axis("off")

@@ -69,7 +69,6 @@ AXES: tuple[Axis, ...] = (
     Axis("keys", (1, 100, 1_000, 10_000), _with_keys),
     Axis("tenants", (1, 10, 100, 1_000), _with_tenants),
 )
-QUICK_MOST = 10_000
 
 
 def measure(bench: Bench, axis: Axis, folder: Path, repetitions: int, most: int) -> Mapping[str, list[Figures]]:
