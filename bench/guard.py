@@ -192,7 +192,7 @@ def main() -> int:
     try:
         build()
         runs = [measure(arguments.sources.resolve()) for _ in range(arguments.runs)]
-        for kind in KINDS:
+        for kind in KINDS if len(runs) > 1 else ():
             counts = [run["instructions_per_request"][kind] for run in runs]
             print(f"{kind}: {', '.join(f'{each:,}' for each in counts)}; spread {spread_percent(counts):.2f} %")
         if arguments.write:
