@@ -24,6 +24,8 @@ announce_s = 0
 durability = "{durability}"
 [breaker]
 threshold = 1000000000
+[cache]
+exact_max_bytes = 10000000000
 [[providers]]
 name = "mock"
 base_url = "http://127.0.0.1:{upstream}/v1"
@@ -57,7 +59,7 @@ burst = 1000000
 
 
 def config(upstream: int, nobody: int, durability: str, tenants: Sequence[str] = (TENANT,)) -> str:
-    """Every tenant has a budget that is counted and a bucket that never empties.
+    """Every tenant has a budget that is counted and a bucket that never empties; the cache keeps a million answers.
 
     nobody  a port on which nobody listens; the breaker never opens, so that each call there is made
     """
