@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check format lint types contracts clients bench evals soak overload probes mutants cov clean
+.PHONY: help serve test check format lint types contracts clients bench guard evals soak overload probes mutants cov clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  %-10s %s\n", $$1, $$2 }'
@@ -35,8 +35,11 @@ contracts: $(VENV)/.develops ## Which file may import which
 clients: $(VENV)/.develops ## Real clients, and upstreams that break and judge, against the gateway (needs the drivers beside this checkout)
 	$(BIN)/python .ci/clients.py ../shared/clients ../shared/data/openai/openapi.json.gz
 
-bench: $(VENV)/.develops ## Measure the gateway's added latency and CPU per request
-	$(BIN)/python -m bench
+bench: $(VENV)/.develops ## Measure the gateway alone, in two minutes (ARGS="--peers DIR" beside others; bench/README.md)
+	$(BIN)/python -m bench $(ARGS)
+
+guard: $(VENV)/.develops ## Count the instructions of a request; fail 10 % above the committed baseline (ARGS="--write")
+	$(BIN)/python -m bench.guard $(ARGS)
 
 evals: $(VENV)/.develops ## Hold what is claimed against measurements (ARGS="--quick", "--only router")
 	$(BIN)/python -m evals $(ARGS)

@@ -1,69 +1,164 @@
-"""The figures as the README shows them: each gate with its bound, what was measured, and its status.
+"""The figures as people read them: each gate with its bound and status, the peers side by side, what grows.
 
-Pure: figures in, Markdown out. A gate that was not measured says so; a gate that failed is listed first.
+render(), render_notes() and lines() are pure: figures in, Markdown out. Everything that is shown follows from the
+artifact. A gate that failed is named first.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.gates import Figures, Gate, Spread, gates, growth_ratio, number, of, spread
+from bench.own import DURABILITIES
+from bench.tools import ROOT
+
 RESULTS = Path(__file__).resolve().parent / "results" / "latest.json"
+SOAK = ROOT / "evals" / "results" / "soak.json"
+PICTURES: Mapping[str, str] = {
+    "concurrency.png": "latency and throughput over the number of callers",
+    "scale.png": "latency over ledger rows, cached answers, keys and tenants",
+}
+ABSENT = "-"
 
 
-@dataclass(frozen=True, slots=True)
-class Gate:
-    """One row: what is bounded, by what, and what was measured (None: not yet)."""
-
-    what: str
-    bound: float
-    unit: str
-    measured: float | None
-
-    @property
-    def status(self) -> str:
-        if self.measured is None:
-            return "not measured"
-        return "passed" if self.measured <= self.bound else "failed"
-
-    @property
-    def row(self) -> str:
-        measured = "-" if self.measured is None else f"{self.measured:g} {self.unit}"
-        return f"| {self.what} | {self.bound:g} {self.unit} | {measured} | {self.status} |"
+def load() -> dict[str, Any]:
+    """The committed artifact."""
+    return dict(json.loads(RESULTS.read_text(encoding="utf-8")))
 
 
-def gates(figures: Mapping[str, Any]) -> list[Gate]:
-    """Every gate of the speed table, in its order."""
-    normal, full, fsync_us = figures["normal"], figures["full"], figures["fsync_us"]
-    bound_full = normal["added_p50_us"] + 2 * fsync_us + 50
-    return [
-        Gate("added latency, one caller, p50, `normal`", 150, "us", normal["added_p50_us"]),
-        Gate("added latency, one caller, p99, `normal`", 400, "us", normal["added_p99_us"]),
-        Gate(
-            "added latency, one caller, p50, `full` (normal + 2 fsync + 50)",
-            round(bound_full),
-            "us",
-            full["added_p50_us"],
-        ),
-        Gate("CPU per request, one caller", 200, "us", normal["cpu_us_per_request"]),
-        Gate("CPU per request, 32 callers, one CPU", 250, "us", normal["c32_cpu_us_per_request"]),
-        Gate("added time to a stream's first byte, one caller, p50", 250, "us", normal["stream_added_ttfb_p50_us"]),
-        Gate("p99 with 32 callers", 20, "ms", round(normal["c32_p99_us"] / 1000, 1)),
-        Gate("start to first answer", 0.35, "s", normal["start_s"]),
-        Gate("memory, idle", 45, "MiB", normal["rss_mib"]),
-        Gate("exact-cache hit, against a direct call, one caller, p50", 120, "us", normal["hit_added_p50_us"]),
-        Gate(
-            "failover after a refused connection, added, one caller, p50",
-            1,
-            "ms",
-            round(normal["failover_added_p50_us"] / 1000, 2),
-        ),
-        Gate("memory with 500 streams", 90, "MiB", None),
-        Gate("requests/s beside other gateways in one run", 1, "x", None),
-    ]
+def write(path: Path, figures: Figures) -> None:
+    """JSON for people and for `git diff`: one line for each repetition."""
+    text = json.dumps(figures, indent=1)
+    flat = re.sub(r"[\[{][^\[\]{}]*[\]}]", lambda match: " ".join(match[0].split()), text)
+    path.write_text(flat + "\n", encoding="utf-8")
 
 
-def failing(figures: Mapping[str, Any]) -> str:
+def growth() -> dict[str, Any]:
+    """How memory grew in the committed soak, and of which commit that was; None if it was not long enough."""
+    # late: evals look at this package's reports, and this is the one thing that it reads of theirs
+    from evals.soak_report import rss_growth_mib
+
+    if not SOAK.exists():
+        return {"mib": None, "commit": None}
+    soak = json.loads(SOAK.read_text(encoding="utf-8"))
+    return {"mib": rss_growth_mib(soak["samples"]), "commit": soak["machine"]["commit"]}
+
+
+def write_documents(figures: Figures) -> None:
+    """Put the figures between their markers in the README and the design notes."""
+    for name, render_one in (("README.md", render), ("DESIGN_NOTES.md", render_notes)):
+        document = ROOT / name
+        document.write_text(render_one(document.read_text(encoding="utf-8"), figures), encoding="utf-8")
+
+
+def lines(figures: Figures) -> Iterator[str]:
+    """The whole result as lines of Markdown: the gates, the machine, the peers, what grows."""
+    yield from table(gates(figures))
+    yield ""
+    yield conditions(figures)
+    if any(not about["ours"] for about in figures["subjects"].values()):
+        yield ""
+        yield from beside(figures)
+    if figures["scale"]:
+        yield ""
+        yield from grown(figures)
+
+
+def table(judged: Sequence[Gate]) -> Iterator[str]:
+    """One row for each gate."""
+    yield "| what | bound | aim | measured (least to most) | status |"
+    yield "|---|---|---|---|---|"
+    yield from (gate.row for gate in judged)
+
+
+def conditions(figures: Figures) -> str:
+    """One paragraph: the machine, and how much was measured."""
+    machine = figures["machine"]
+    foreign = spread_of(
+        [run["foreign_cpus"] for about in figures["subjects"].values() for run in about.get("runs", ())]
+    )
+    return (
+        f"`python -m bench` on {machine['cpus']} CPUs ({machine['cpu']}), {machine['memory_gib']:g} GiB, Linux "
+        f"{machine['kernel'].split('-')[0]}, Python {machine['python']}, SQLite {machine['sqlite']}, commit "
+        f"{machine['commit']}: medians of {figures['repetitions']} repetitions of {figures['seconds']:g} s; one fsync "
+        f"of 4 KiB took {spread_of(figures['fsync_us']).text('us')}; others used {number(foreign.median)} CPUs "
+        f"meanwhile, {number(foreign.most)} at the most."
+    )
+
+
+def spread_of(values: Sequence[float]) -> Spread:
+    """The spread of at least one value."""
+    known = spread(values)
+    if known is None:
+        raise ValueError("nothing was measured")
+    return known
+
+
+def beside(figures: Figures) -> Iterator[str]:
+    """Everything that was compared, one row each, and why a peer is not there."""
+    yield (
+        "| | added, one caller, p50 / p99 | CPU per request | requests/s, 32 callers | of ours | p99 | 20-event "
+        "streams/s | added to a stream's first byte | 500 streams: complete, first byte p99 | start | memory idle / "
+        "after / with 500 streams | wrong |"
+    )
+    yield "|---|---|---|---|---|---|---|---|---|---|---|---|"
+    for name, about in figures["subjects"].items():
+        if "runs" in about:
+            yield _row(figures, name, about)
+    yield ""
+    yield from _notes(figures)
+
+
+def _row(figures: Figures, name: str, about: Mapping[str, Any]) -> str:
+    def median(figure: str, unit: str, factor: float = 1, part: str = "runs") -> str:
+        known = of(figures, name, figure, part)
+        return f"{number(known.median * factor)} {unit}".strip() if known else ABSENT
+
+    ours = of(figures, "normal", "c32_requests_per_s")
+    rate = of(figures, name, "c32_requests_per_s")
+    against = f"{number(rate.median / ours.median)} x" if rate and ours and ours.median else ABSENT
+    cells = (
+        f"**{name}**" if about["ours"] else f"{name} {about['release']}",
+        f"{median('added_p50_us', '')} / {median('added_p99_us', 'us')}",
+        median("cpu_us_per_request", "us"),
+        rate.text() if rate else ABSENT,
+        against,
+        median("c32_p99_us", "ms", 1e-3),
+        median("c32_streams_per_s", ""),
+        median("stream_added_ttfb_p50_us", "us"),
+        f"{median('streams_complete', '', part='streams')}, {median('streams_ttfb_p99_us', 'ms', 1e-3, 'streams')}",
+        f"{number(spread_of(about['start_s']).median)} s",
+        f"{about['rss_mib']:.0f} / {about['rss_after_mib']:.0f} / {median('streams_rss_mib', 'MiB', part='streams')}",
+        number(sum(run["bad"] for run in about["runs"])),
+    )
+    return f"| {' | '.join(cell.strip() for cell in cells)} |"
+
+
+def _notes(figures: Figures) -> Iterator[str]:
+    subjects = figures["subjects"]
+    said = [f"{name}: {about['note']}" for name, about in subjects.items() if "note" in about]
+    yield f"Not one of the others keeps a durable budget. {'; '.join(said)}. Ours runs on one CPU, the others on all."
+    absent = [f"{name}: {about['missing']}" for name, about in subjects.items() if "missing" in about]
+    if absent:
+        yield f"Not measured: {'; '.join(absent)}."
+
+
+def grown(figures: Figures) -> Iterator[str]:
+    """What a request costs at each size, one row for each axis."""
+    yield "| as these grow | one caller, p50 at each size | largest against smallest |"
+    yield "|---|---|---|"
+    for axis, runs in figures["scale"].items():
+        sizes = sorted(runs, key=int)
+        each = [
+            f"{int(size):,}: {number(spread_of([run['p50_us'] for run in runs[size]]).median)} us" for size in sizes
+        ]
+        against = growth_ratio(runs, "p50_us")
+        yield f"| {axis} | {', '.join(each)} | {against.text('x') if against else ABSENT} |"
+
+
+def failing(figures: Figures) -> str:
     """One sentence for the top of the README."""
     failed = [gate.what for gate in gates(figures) if gate.status == "failed"]
     if not failed:
@@ -71,22 +166,7 @@ def failing(figures: Mapping[str, Any]) -> str:
     return "**Gates that fail today:** " + "; ".join(failed) + "."
 
 
-def table(figures: Mapping[str, Any]) -> str:
-    """The gates, and under what conditions they were measured."""
-    machine = figures["machine"]
-    lines = ["| what | at most | measured | status |", "|---|---|---|---|", *(gate.row for gate in gates(figures))]
-    lines += [
-        "",
-        f"`python -m bench` on {machine['cpus']} shared CPUs, Linux {machine['kernel'].split('-')[0]}, Python "
-        f"{machine['python']}, SQLite {machine['sqlite']}, commit {machine['commit']}: medians of "
-        f"{figures['repetitions']} repetitions of {figures['seconds']:g} s; one fsync of 4 KiB took "
-        f"{figures['fsync_us']:g} us; {figures['normal']['c32_requests_per_s']:.0f} requests/s with 32 callers in "
-        f"`normal`, {figures['full']['c32_requests_per_s']:.0f} in `full`.",
-    ]
-    return "\n".join(lines)
-
-
-def first_figures(figures: Mapping[str, Any]) -> str:
+def first_figures(figures: Figures) -> Iterator[str]:
     """Both durabilities side by side."""
     rows = {
         "added p50, us": "added_p50_us",
@@ -97,21 +177,25 @@ def first_figures(figures: Mapping[str, Any]) -> str:
         "failover after a refused connection, added p50, us": "failover_added_p50_us",
         "requests/s with 32 callers": "c32_requests_per_s",
         "CPU per request with 32 callers, us": "c32_cpu_us_per_request",
+        "20-event streams/s with 32 callers": "c32_streams_per_s",
     }
-    normal, full = figures["normal"], figures["full"]
-    lines = ["| | `normal` | `full` |", "|---|---|---|"]
-    lines += [f"| {what} | {normal[name]:g} | {full[name]:g} |" for what, name in rows.items()]
-    return "\n".join(lines)
+    yield f"| | {' | '.join(f'`{each}`' for each in DURABILITIES)} |"
+    yield f"|---|{'---|' * len(DURABILITIES)}"
+    for what, name in rows.items():
+        cells = [of(figures, durability, name) for durability in DURABILITIES]
+        yield f"| {what} | {' | '.join(cell.text() if cell else ABSENT for cell in cells)} |"
 
 
-def render(readme: str, figures: Mapping[str, Any]) -> str:
+def render(readme: str, figures: Figures) -> str:
     """`readme` with the text between its markers replaced by what the figures say."""
-    return between(between(readme, "failing", failing(figures)), "figures", table(figures))
+    pictures = [f"![{says}](bench/results/{name})" for name, says in PICTURES.items()] if figures["scale"] else []
+    shown = [*lines(figures), *(["", *pictures] if pictures else [])]
+    return between(between(readme, "failing", failing(figures)), "figures", "\n".join(shown))
 
 
-def render_notes(notes: str, figures: Mapping[str, Any]) -> str:
+def render_notes(notes: str, figures: Figures) -> str:
     """The design notes likewise."""
-    return between(notes, "first", first_figures(figures))
+    return between(notes, "first", "\n".join(first_figures(figures)))
 
 
 def between(document: str, marker: str, text: str) -> str:

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from bench.__main__ import machine
+from bench.machine import machine
 from evals import ROOT, report
 from evals.experiment import Artifact, Experiment, Options
 from evals.runaway import MOST_SECONDS

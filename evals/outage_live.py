@@ -30,7 +30,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.__main__ import free_port, machine
+from bench.machine import machine
+from bench.tools import free_port
 from evals import ROOT
 from evals.outage_verdict import (
     BUCKET_S,

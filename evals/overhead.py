@@ -8,7 +8,9 @@ import http.client
 import json
 import statistics
 
-from bench.__main__ import config, free_port, fsync_us, one_cpu
+from bench.machine import fsync_us, one_cpu
+from bench.own import config
+from bench.tools import free_port
 from evals.experiment import Artifact, Options
 from evals.process import Server, serving
 from evals.stats import percentile

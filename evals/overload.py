@@ -20,7 +20,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench.__main__ import free_port, machine
+from bench.machine import machine
+from bench.tools import free_port
 from evals.long_run import conclude, new_parser, publish
 from evals.loop import Loop
 from evals.metered import CACHED_USD, INPUT_USD, OUTPUT_USD, Manner, Metered

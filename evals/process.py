@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.__main__ import Tools, free_port
+from bench.tools import Tools, free_port
 from evals import ROOT, SOURCES
 
 START_S = 30.0

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.__main__ import machine
+from bench.machine import machine
 from evals import semantic_corpus, semantic_gate, semantic_report, vectors
 from evals.report import RESULTS, failed_firmly, long_lines, write
 from evals.semantic_judges import ClosedWorld, judges

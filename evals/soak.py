@@ -17,7 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bench.__main__ import machine
+from bench.machine import machine
 from evals import soak_report
 from evals.long_run import conclude, new_parser, publish
 from evals.soak_run import LAST, Plan, Soak

@@ -1,6 +1,5 @@
 """What the documents name exists."""
 
-import json
 import re
 import unittest
 
@@ -34,8 +33,7 @@ class DesignNotesTest(unittest.TestCase):
 
     def test_its_figures_are_those_of_the_committed_measurement(self) -> None:
         """They are written by the same command as the README's."""
-        figures = json.loads(report.RESULTS.read_text(encoding="utf-8"))
-        self.assertEqual(report.render_notes(NOTES, figures), NOTES)
+        self.assertEqual(report.render_notes(NOTES, report.load()), NOTES)
 
 
 class ReadmeFilesTest(unittest.TestCase):

@@ -31,14 +31,28 @@ class ReadmeTest(unittest.TestCase):
 
     def test_the_numbers_are_those_of_the_committed_measurement(self) -> None:
         """`python -m bench --readme` writes them; editing them by hand turns this red."""
-        figures = json.loads(report.RESULTS.read_text(encoding="utf-8"))
-        self.assertEqual(report.render(README, figures), README)
+        self.assertEqual(report.render(README, report.load()), README)
 
     def test_another_measurement_would_turn_this_red(self) -> None:
         """Each figure that is shown comes from the artifact."""
-        figures = json.loads(report.RESULTS.read_text(encoding="utf-8"))
-        figures["normal"]["added_p50_us"] += 1000
-        self.assertNotEqual(report.render(README, figures), README)
+        spoils: dict[str, Callable[[Any], object]] = {
+            "latency": lambda figures: figures["subjects"]["normal"]["runs"][0].update(added_p50_us=1_000_000),
+            "machine": lambda figures: figures["machine"].update(cpus=77),
+            "commit": lambda figures: figures["machine"].update(commit="0000000"),
+            "start": lambda figures: figures["subjects"]["normal"].update(start_s=[77.0]),
+            "installation": lambda figures: figures.update(install_mb=77.0),
+            "soak": lambda figures: figures["growth"].update(mib=77.0, commit="0000000"),
+            "foreign CPU": lambda figures: figures["subjects"]["full"]["runs"][0].update(foreign_cpus=77.0),
+        }
+        for name, spoil in spoils.items():
+            with self.subTest(name):
+                figures = report.load()
+                spoil(figures)
+                self.assertNotEqual(report.render(README, figures), README)
+
+    def test_no_quick_measurement_is_kept(self) -> None:
+        """A look is no measurement."""
+        self.assertFalse(report.load()["quick"])
 
     def test_failing_gates_stand_above_the_fold(self) -> None:
         """Before the first section."""
