@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench.__main__ import machine, rss_mib
+from bench.machine import machine, rss_mib
 from evals import semantic_speed as speed
 from evals.report import RESULTS, write
 from evals.stats import percentile

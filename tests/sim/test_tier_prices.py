@@ -47,7 +47,7 @@ class CheapestPrice(Upstreams):
     def prepare(self, request: ChatRequest, deployments: Iterable[Deployment], started_ms: int) -> list[Attempt]:
         price = CheapestPrice.first.prices.at(started_ms)
         assert price is not None
-        return [attempt._replace(price=price) for attempt in super().prepare(request, deployments, started_ms)]
+        return [replace(attempt, price=price) for attempt in super().prepare(request, deployments, started_ms)]
 
 
 class TierPriceTest(unittest.TestCase):
