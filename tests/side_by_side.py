@@ -1,7 +1,8 @@
 """`python -W error -m tests [--jobs N]`: what `python -m unittest` runs, as many modules at a time as there are CPUs.
 
-Each process takes the next module when it has done one; those of ALONE come last, one at a time. A module that fails is printed whole, once it is over. The
-status is 1 if a test failed, if a process died, if a module had no test, or if fewer than FLOOR tests were run.
+Each process takes the next module when it has done one; those of ALONE come last, one at a time. A module that fails is
+printed whole, once it is over. The status is 1 if a test failed, if a process died, if a module had no test, or if
+fewer than FLOOR tests were run.
 """
 
 import argparse
