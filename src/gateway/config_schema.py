@@ -46,6 +46,7 @@ class ServerConfig:
 
     request_memory_bytes, answer_memory_bytes  what bodies, and answers, may hold of memory altogether, beside the first
                          64 KiB of each; one of the largest size always has room
+    cpu                  `one` keeps the process on one CPU
     """
 
     max_body_bytes: Positive = 20_000_000
@@ -63,6 +64,7 @@ class ServerConfig:
     announce_s: Wait = 5.0
     drain_s: Wait = 30.0
     head_hold_s: Wait = 10.0
+    cpu: Literal["any", "one"] = "any"
 
 
 @dataclass(frozen=True, slots=True)

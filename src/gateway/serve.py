@@ -21,6 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
+from gateway import one_cpu
 from gateway.api import EXEMPT_PATHS, Api, Health
 from gateway.app import Books, Janitor, answer_room, apply_budgets, build_gateway, open_books
 from gateway.clock import Clock, RealClock
@@ -140,6 +141,7 @@ class Process:
         """Serve until a signal ends it. Raises sqlite_store.StoreRefused, StoreUnavailable, OSError at the start."""
         with ExitStack() as stack:
             stack.enter_context(held_back(_SIGNALS))
+            self._choose_cpu()
             store_log = StoreLog(self._log, self._clock)
             books = open_books(
                 self._data_dir,
@@ -185,6 +187,10 @@ class Process:
             self._data_dir.publish(Control(str(host), int(port), os.getpid(), secret))
             self._greet(books, str(host), int(port))
             return self._serve(server, api, books, tracer)
+
+    def _choose_cpu(self) -> None:
+        if self._config.server.cpu == "one" and one_cpu.pin() is None:
+            self._log.event("config_warning", detail="server.cpu: this system does not keep a process on one CPU")
 
     def _listen(self, api: Api) -> FrontServer:
         host, port = self._address

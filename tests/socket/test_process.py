@@ -344,6 +344,16 @@ class SignalTest(unittest.TestCase):
             self.assertIn("router", gateway.wait_for_event("config_warning")["detail"])
             self.assertEqual([gateway.chat(made["key"], model=name)[0] for name in ("mini", "maxi")], [404, 200])
 
+    @unittest.skipUnless(hasattr(os, "sched_getaffinity"), "this system does not say where a process may run")
+    def test_a_process_may_be_kept_on_one_cpu(self) -> None:
+        """With all its threads."""
+        with GatewayProcess(QUICK.replace("[server]", '[server]\ncpu = "one"') + CONFIG) as gateway:
+            gateway.chat(gateway.create_key()["key"])
+            threads = [int(task.name) for task in Path(f"/proc/{gateway.child.pid}/task").iterdir()]
+            self.assertEqual(
+                {max(os.sched_getaffinity(0))}, {cpu for at in threads for cpu in os.sched_getaffinity(at)}
+            )
+
     def test_the_log_tells_how_deployments_stand(self) -> None:
         """When a breaker opens, and when an operator has to look at one, with the upstream's status."""
         sick = QUICK + CONFIG.replace('script = [{ text = "hello there friend" }]', "script = [{ status = 500 }]")

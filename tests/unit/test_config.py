@@ -293,6 +293,7 @@ class DefaultsTest(unittest.TestCase):
                 announce_s=5,
                 drain_s=30,
                 head_hold_s=10,
+                cpu="any",
             ),
         )
         self.assertEqual(config.store, StoreConfig("full", "unresolved", 86_400, "assume_spent", 900))
