@@ -12,8 +12,8 @@ does anything.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from gateway.clock import Clock
 from gateway.context import RequestContext
@@ -25,7 +25,7 @@ from gateway.rows import Exit, RequestRow
 from llmkit.prices import PriceEntry
 
 
-class Ending(NamedTuple):
+class Ending(Struct, frozen=True):
     """How the request ended, as its row will say."""
 
     exit: Exit
@@ -33,7 +33,7 @@ class Ending(NamedTuple):
     code: str | None = None
 
 
-class _Held(NamedTuple):
+class _Held(Struct, frozen=True):
     """The hold of a call, and what its outcome will be judged by."""
 
     reservation: Reservation
@@ -47,8 +47,7 @@ class _Held(NamedTuple):
         return self.evidence.bound_nanousd(self.price)
 
 
-@dataclass(slots=True)
-class Settlement:
+class Settlement(Struct):
     """The money of one request in the making. Belongs to the request's own story.
 
     on_overbilled  is told of a deployment that billed more than a hold, before the answer's last byte leaves
@@ -64,7 +63,7 @@ class Settlement:
     on_ended: Callable[[RequestRow, RequestContext, float], None] = lambda row, context, ended_s: None
     ending: Ending | None = None
     _held: _Held | None = None
-    _booked: list[tuple[Evidence, Charge]] = field(default_factory=list)
+    _booked: list[tuple[Evidence, Charge]] = []
     _total: Charge = NO_CHARGE
     _unknown: bool = False
 
