@@ -167,11 +167,10 @@ class Span(Struct, eq=False):
 def _clean(attributes: dict[str, Attr]) -> None:
     """Cut what is too long, and name what JSON has no number for."""
     for key, value in attributes.items():
-        kind = type(value)
-        if kind is str:
+        if type(value) is str:
             if len(value) > MAX_TEXT:
                 attributes[key] = value[:MAX_TEXT]
-        elif kind not in _NEVER_LONG:
+        elif type(value) not in _NEVER_LONG:
             attributes[key] = _cleaned(value)
 
 
