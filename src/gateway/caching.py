@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from gateway.cache_entry import Entry
 from gateway.cache_key import KeyOf, cache_keys, may_be_stored
 from gateway.chat import ChatRequest
@@ -73,8 +75,7 @@ class InOtherWords:
     judged: Judged | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Recall:
+class Recall(Struct, frozen=True):
     """What the cache has for a request: an answer, or somebody to keep the one that comes; neither if it has no say."""
 
     hit: Hit | None = None

@@ -11,9 +11,9 @@ order of things. If money for the next call is refused, the last outcome stands.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from gateway.attempt import Attempt, Upstreams
 from gateway.breaker import Permit
@@ -57,16 +57,14 @@ class _Then(Enum):
     STOP = auto()
 
 
-@dataclass(frozen=True, slots=True)
-class _Refused:
+class _Refused(Struct, frozen=True):
     """An answer that a validator refused, and by whom it was made."""
 
     answer: AnswerRefused
     attempt: Attempt
 
 
-@dataclass(slots=True)
-class _Walk:
+class _Walk(Struct):
     """One request on its way through its plan.
 
     met        every deployment that was called or found absent
@@ -83,7 +81,7 @@ class _Walk:
     settlement: Settlement
     span: Span
     keeper: Keeper | None
-    met: list[str] = field(default_factory=list)
+    met: list[str] = []
     error: GatewayError | None = None
     outcome: str = "unknown"
     asked_s: float = 1.0
@@ -111,7 +109,7 @@ class _Walk:
         self.exhausted &= absence is Absence.QUOTA
 
 
-class _Turn(NamedTuple):
+class _Turn(Struct, frozen=True):
     """A deployment's turn in a walk.
 
     health         its own

@@ -5,10 +5,9 @@ what we saw is never above it. Of a whole answer that was cut, junk or not waite
 may have been written: its bound is the cap.
 """
 
-from dataclasses import dataclass
 from enum import Enum, auto
-from typing import NamedTuple
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from gateway.migrations import MAX_NANOUSD
@@ -28,8 +27,7 @@ class Reach(Enum):
     PRODUCED = auto()
 
 
-@dataclass(slots=True)
-class Evidence:
+class Evidence(Struct):
     """What is known of one upstream call; updated by whoever sees more.
 
     prompt_bound   tokens: upper bound of the prompt
@@ -56,7 +54,7 @@ class Evidence:
         return price.price.bound_nanousd(self.prompt_bound, self.output_bound)
 
 
-class Charge(NamedTuple):
+class Charge(Struct, frozen=True):
     """What a call is settled at; `estimated` if any class of tokens was not the provider's own count."""
 
     cost_nanousd: int

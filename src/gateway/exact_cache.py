@@ -125,7 +125,7 @@ class ExactCache:
 
     async def lookup(self, digest: bytes, tenant: str) -> Hit | None:
         """The answer under this digest, if this tenant may have it now; counted as a hit or a miss."""
-        hit = await self.find(digest, tenant)
+        hit = self._find(digest, tenant)
         with self._changed:
             if hit is None:
                 self._misses += 1
@@ -135,6 +135,9 @@ class ExactCache:
 
     async def find(self, digest: bytes, tenant: str) -> Hit | None:
         """The same, uncounted: for whoever looks for more than what a request has asked."""
+        return self._find(digest, tenant)
+
+    def _find(self, digest: bytes, tenant: str) -> Hit | None:
         now_ms = self._clock.wall_ms()
         record = self._read(digest)
         if not record or not record.may_be_served(digest, tenant=tenant, epoch=self.epoch(tenant), now_ms=now_ms):

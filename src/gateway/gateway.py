@@ -120,11 +120,11 @@ class Gateway:
         options, facts = options or Options(), facts or self.new_facts()
         facts.started_s = now_s = self._clock.now_s()
         return RequestContext(
-            principal=principal,
-            raw=raw,
-            caller=caller,
-            options=options,
-            facts=facts,
+            principal,
+            raw,
+            caller,
+            options,
+            facts,
             started_s=now_s,
             started_ms=self._clock.wall_ms(),
             deadline_s=None if options.timeout_s is None else now_s + options.timeout_s,

@@ -10,7 +10,8 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from gateway.breaker import Breaker, BreakerState, Permit
 from gateway.config import BreakerConfig, Deployment, RetryConfig
@@ -38,7 +39,7 @@ STATES = tuple(dict.fromkeys(map(str, (*BreakerState, *Absence))))
 """Every state that a deployment can be told to be in."""
 
 
-class Entry(NamedTuple):
+class Entry(Struct, frozen=True):
     """Leave to make one call: the permit, to be answered once, and the index of the credential to use."""
 
     permit: Permit

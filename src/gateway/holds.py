@@ -11,9 +11,11 @@ All amounts are nano-dollars. Knows what a hold is for only as far as its row sa
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from gateway import rows
 from gateway.clock import Clock
@@ -46,8 +48,7 @@ class By(StrEnum):
     ADMIN = "admin"
 
 
-@dataclass(frozen=True, slots=True)
-class Purpose:
+class Purpose(Struct, frozen=True):
     """What a hold is for; kept with it so that a dead request can still be told from its hold."""
 
     request_id: str
@@ -57,8 +58,7 @@ class Purpose:
     price_version: str
 
 
-@dataclass(frozen=True, slots=True)
-class Reservation:
+class Reservation(Struct, frozen=True):
     """A hold that waits for its outcome; `earlier` says that its request had others before."""
 
     id: int
@@ -67,8 +67,7 @@ class Reservation:
     earlier: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """What became of a call that may have been billed: what it cost; or None, why nobody knows it, and the most that it
     can be (None: all that is held).
     """

@@ -3,33 +3,28 @@
 Not for secrets: what will be given out lies in memory before.
 """
 
-from collections import deque
 from collections.abc import Callable
+from io import BytesIO
 
-PIECE_BYTES = 16
-"""As many as the longest id has."""
-
-_PIECES = 256
+_DRAWN_BYTES = 1 << 12
 
 
 class RandomPool:
-    """Gives out pieces of what `draw` gave, each once, from any thread: `_pieces` is touched by its atomic ends alone.
+    """Gives out what `draw` gave, each byte once, from any thread: one read of `_drawn` is atomic, and whoever finds it
+    used up puts another in its place.
 
     draw  n random bytes; a process that is forked goes on with what was drawn before, and shares it
     """
 
     def __init__(self, draw: Callable[[int], bytes]) -> None:
         self._draw = draw
-        self._pieces: deque[bytes] = deque()
+        self._drawn = BytesIO()
 
     def __call__(self, size: int) -> bytes:
-        """`size` random bytes, at most PIECE_BYTES."""
-        if size > PIECE_BYTES:
-            raise ValueError(f"at most {PIECE_BYTES} bytes at a time")
-        try:
-            return self._pieces.popleft()[:size]
-        except IndexError:
-            drawn = self._draw(_PIECES * PIECE_BYTES)
-            pieces = [drawn[at : at + PIECE_BYTES] for at in range(0, len(drawn), PIECE_BYTES)]
-            self._pieces.extend(pieces[1:])
-            return pieces[0][:size]
+        """`size` random bytes."""
+        given = self._drawn.read(size)
+        if len(given) == size:
+            return given
+        drawn = self._draw(size + _DRAWN_BYTES)
+        self._drawn = BytesIO(drawn[size:])
+        return drawn[:size]

@@ -4,7 +4,9 @@ A row holds names, numbers and codes; never a prompt, an answer, a key or anythi
 """
 
 from enum import StrEnum
-from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import astuple
 
 from gateway.store import Transaction
 
@@ -33,7 +35,7 @@ class MoneyState(StrEnum):
     UNRESOLVED = "unresolved"
 
 
-class Money(NamedTuple):
+class Money(Struct, frozen=True):
     """What a request's money has become; decided in the transaction that writes its row."""
 
     state: MoneyState = MoneyState.NONE
@@ -41,7 +43,7 @@ class Money(NamedTuple):
     overage_nanousd: int = 0
 
 
-class RequestRow(NamedTuple):
+class RequestRow(Struct, frozen=True):
     """A finished request, but for its money. Field names are the table's columns; times are UTC milliseconds."""
 
     request_id: str
@@ -72,11 +74,11 @@ class RequestRow(NamedTuple):
     tags: str = ""
 
 
-COLUMNS = RequestRow._fields + Money._fields
+COLUMNS = RequestRow.__struct_fields__ + Money.__struct_fields__
 _INSERT = f"INSERT INTO requests ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})"  # noqa: S608 - names of our own fields
 _INSERT_ONCE = _INSERT + " ON CONFLICT (request_id) DO NOTHING"
 
 
 async def append(transaction: Transaction, row: RequestRow, money: Money, *, once: bool = False) -> None:
     """Insert `row`. A second row for one request is an error, or ignored if `once`."""
-    await transaction.execute(_INSERT_ONCE if once else _INSERT, row + money)
+    await transaction.execute(_INSERT_ONCE if once else _INSERT, astuple(row) + astuple(money))

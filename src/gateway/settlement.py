@@ -12,8 +12,8 @@ does anything.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from gateway.clock import Clock
 from gateway.context import RequestContext
@@ -25,7 +25,7 @@ from gateway.rows import Exit, RequestRow
 from llmkit.prices import PriceEntry
 
 
-class Ending(NamedTuple):
+class Ending(Struct, frozen=True):
     """How the request ended, as its row will say."""
 
     exit: Exit
@@ -33,7 +33,7 @@ class Ending(NamedTuple):
     code: str | None = None
 
 
-class _Held(NamedTuple):
+class _Held(Struct, frozen=True):
     """The hold of a call, and what its outcome will be judged by."""
 
     reservation: Reservation
@@ -47,8 +47,7 @@ class _Held(NamedTuple):
         return self.evidence.bound_nanousd(self.price)
 
 
-@dataclass(slots=True)
-class Settlement:
+class Settlement(Struct):
     """The money of one request in the making. Belongs to the request's own story.
 
     on_overbilled  is told of a deployment that billed more than a hold, before the answer's last byte leaves
@@ -64,7 +63,7 @@ class Settlement:
     on_ended: Callable[[RequestRow, RequestContext, float], None] = lambda row, context, ended_s: None
     ending: Ending | None = None
     _held: _Held | None = None
-    _booked: list[tuple[Evidence, Charge]] = field(default_factory=list)
+    _booked: list[tuple[Evidence, Charge]] = []
     _total: Charge = NO_CHARGE
     _unknown: bool = False
 
@@ -152,32 +151,34 @@ class Settlement:
                 self.on_overbilled(held.purpose.deployment)
 
     def _row(self, ending: Ending) -> RequestRow:
+        """Its values stand in the order of its fields: so many names would cost more than the row."""
         context, facts, usage = self.context, self.context.facts, self._total.usage
+        ended_ms, duration_ms = self.clock.wall_ms(), round((self.clock.now_s() - context.started_s) * 1000)
         return RequestRow(
-            request_id=facts.request_id,
-            boot_id=self.ledger.boot_id,
-            started_ms=context.started_ms,
-            ended_ms=self.clock.wall_ms(),
-            tenant=context.principal.tenant,
-            key_id=context.principal.key_id,
-            alias=facts.alias,
-            stream=context.streams,
-            exit=ending.exit,
-            status=ending.status,
-            code=ending.code,
-            cache="judged" if facts.judged else facts.cache,
-            tier=facts.tier,
-            deployment=facts.deployment,
-            provider=facts.provider,
-            attempts=facts.attempts,
-            estimated=self._total.estimated,
-            prompt_tokens=usage.prompt_tokens,
-            cached_tokens=usage.cached_tokens,
-            cache_write_tokens=usage.cache_write_tokens,
-            completion_tokens=usage.completion_tokens,
-            reasoning_tokens=usage.reasoning_tokens,
-            price_version=self._held.price.version if self._held else None,
-            ttft_ms=context.ttft_ms,
-            duration_ms=round((self.clock.now_s() - context.started_s) * 1000),
-            tags=",".join(map(without_secrets, context.tags)) if context.tags else "",
+            facts.request_id,
+            self.ledger.boot_id,
+            context.started_ms,
+            ended_ms,
+            context.principal.tenant,
+            context.principal.key_id,
+            facts.alias,
+            context.streams,
+            ending.exit,
+            ending.status,
+            ending.code,
+            "judged" if facts.judged else facts.cache,
+            facts.tier,
+            facts.deployment,
+            facts.provider,
+            facts.attempts,
+            self._total.estimated,
+            usage.prompt_tokens,
+            usage.cached_tokens,
+            usage.cache_write_tokens,
+            usage.completion_tokens,
+            usage.reasoning_tokens,
+            self._held.price.version if self._held else None,
+            context.ttft_ms,
+            duration_ms,
+            ",".join(map(without_secrets, context.tags)) if context.tags else "",
         )

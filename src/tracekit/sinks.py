@@ -15,7 +15,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from io import FileIO
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+from msgspec import Struct
 
 Attr = str | int | float | bool | None
 
@@ -25,7 +27,7 @@ _CLOSE_S = 10.0  # how long close() waits for a disk that hangs
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
-class SpanRecord(NamedTuple):
+class SpanRecord(Struct, frozen=True):
     """A finished span.
 
     trace_id, span_id, parent_id  lower-case hex of 16, 8 and 8 bytes; parent_id is None for a root.

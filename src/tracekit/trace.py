@@ -15,13 +15,17 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Self
+
+from msgspec import Struct
 
 from tracekit.sinks import Attr, MemorySink, Sink, SpanRecord
 
 __all__ = ["MAX_TEXT", "Attr", "Span", "SpanContext", "SpanRecord", "Tracer", "parse_traceparent"]
 
 MAX_TEXT = 256  # characters of a name or a string attribute: enough for any id, too little for a prompt
+
+_NEVER_LONG = frozenset({int, bool, type(None)})
 
 _TRACEPARENT = re.compile(
     r"(?!ff)(?P<version>[0-9a-f]{2})-(?!0{32})(?P<trace>[0-9a-f]{32})-(?!0{16})(?P<span>[0-9a-f]{16})"
@@ -30,7 +34,7 @@ _TRACEPARENT = re.compile(
 )
 
 
-class SpanContext(NamedTuple):
+class SpanContext(Struct, frozen=True):
     """What crosses a process boundary: lower-case hex ids of 16 and 8 bytes, never all zero, and the sampled flag."""
 
     trace_id: str
@@ -80,53 +84,33 @@ class Tracer:
     ) -> "Span":
         """Start a local root: of a new trace, or below a remote parent. End it with `with` or `end()`."""
         now_ns = self._monotonic_ns()
-        trace_id, parent_id, sampled = parent or (self._hex_id(16), None, True)
-        context = SpanContext(trace_id, self._hex_id(8), sampled)
-        return Span(self, name, context, parent_id, now_ns, self._wall_ns() - now_ns, dict(attributes or {}))
+        epoch_ns = self._wall_ns() - now_ns
+        if parent is None:
+            context, parent_id = SpanContext(self._hex_id(16), self._hex_id(8)), None
+        else:
+            context, parent_id = SpanContext(parent.trace_id, self._hex_id(8), parent.sampled), parent.span_id
+        return Span(context, self, name, parent_id, now_ns, epoch_ns, dict(attributes or {}))
 
     def _hex_id(self, size: int) -> str:
         text = self._random_bytes(size).hex()
         return text if text.strip("0") else f"{1:0{2 * size}x}"  # an id of zeros means "none" in W3C trace context
 
 
-class Span:
-    """One timed piece of work; a context manager. Made by `Tracer.start` and `Span.child`; the
-    attributes that they hand over become its own.
+class Span(Struct, eq=False):
+    """One timed piece of work; a context manager. Made by `Tracer.start` and `Span.child`.
 
     Belongs to one thread at a time. After its end it never changes: later calls do nothing.
     """
 
-    __slots__ = (
-        "_attributes",
-        "_ended",
-        "_epoch_ns",
-        "_error",
-        "_name",
-        "_parent_id",
-        "_start_ns",
-        "_tracer",
-        "context",
-    )
-
-    def __init__(
-        self,
-        tracer: Tracer,
-        name: str,
-        context: SpanContext,
-        parent_id: str | None,
-        start_ns: int,
-        epoch_ns: int,
-        attributes: dict[str, Attr],
-    ) -> None:
-        self.context = context
-        self._tracer = tracer
-        self._name = name
-        self._parent_id = parent_id
-        self._start_ns = start_ns
-        self._epoch_ns = epoch_ns
-        self._attributes = attributes
-        self._error: str | None = None
-        self._ended = False
+    context: SpanContext
+    _tracer: Tracer
+    _name: str
+    _parent_id: str | None
+    _start_ns: int
+    _epoch_ns: int
+    _attributes: dict[str, Attr]
+    _error: str | None = None
+    _ended: bool = False
 
     def set(self, key: str, value: Attr) -> None:
         """Set one attribute; a longer string is cut at 256 characters, a float that is not finite becomes its name."""
@@ -140,9 +124,9 @@ class Span:
 
     def child(self, name: str, /, **attributes: Attr) -> "Span":
         """Start a span below this one; names with dots go in as `**{"a.b": 1}`."""
-        tracer, (trace_id, span_id, sampled) = self._tracer, self.context
-        context = SpanContext(trace_id, tracer._hex_id(8), sampled)
-        return Span(tracer, name, context, span_id, tracer._monotonic_ns(), self._epoch_ns, attributes)
+        tracer, above = self._tracer, self.context
+        context = SpanContext(above.trace_id, tracer._hex_id(8), above.sampled)
+        return Span(context, tracer, name, above.span_id, tracer._monotonic_ns(), self._epoch_ns, attributes)
 
     def fail(self, error_type: str) -> None:
         """Mark the span as failed and set `error.type`: an HTTP status, a class name, `timeout` or `_OTHER`."""
@@ -154,12 +138,18 @@ class Span:
         if self._ended:
             return
         self._ended = True
-        tracer, (trace_id, span_id, _) = self._tracer, self.context
-        start_ns, duration_ns = self._epoch_ns + self._start_ns, tracer._monotonic_ns() - self._start_ns
-        name, attributes = self._name[:MAX_TEXT], self._attributes
-        _clean(attributes)
-        tracer.sink.export(
-            SpanRecord(name, trace_id, span_id, self._parent_id, start_ns, duration_ns, attributes, self._error)
+        _clean(self._attributes)
+        self._tracer.sink.export(
+            SpanRecord(
+                self._name[:MAX_TEXT],
+                self.context.trace_id,
+                self.context.span_id,
+                self._parent_id,
+                self._epoch_ns + self._start_ns,
+                self._tracer._monotonic_ns() - self._start_ns,
+                self._attributes,
+                self._error,
+            )
         )
 
     def __enter__(self) -> Self:
@@ -177,8 +167,16 @@ class Span:
 def _clean(attributes: dict[str, Attr]) -> None:
     """Cut what is too long, and name what JSON has no number for."""
     for key, value in attributes.items():
-        if isinstance(value, str):
+        if type(value) is str:
             if len(value) > MAX_TEXT:
                 attributes[key] = value[:MAX_TEXT]
-        elif isinstance(value, float) and not math.isfinite(value):
-            attributes[key] = repr(value)
+        elif type(value) not in _NEVER_LONG:
+            attributes[key] = _cleaned(value)
+
+
+def _cleaned(value: Attr) -> Attr:
+    if isinstance(value, str):
+        return value[:MAX_TEXT]
+    if isinstance(value, float) and not math.isfinite(value):
+        return repr(value)
+    return value

@@ -4,6 +4,8 @@ import contextlib
 import unittest
 from typing import Any
 
+from msgspec.structs import replace
+
 from gateway import audit
 from gateway.holds import Outcome, Reservation
 from tests.support.books import Book, ledger_folder, purpose, row
@@ -239,7 +241,7 @@ class ListTest(AuditCase):
 
     def test_usage_is_summed_per_tenant_key_and_alias(self) -> None:
         """Requests, tokens and cost, as the holds of the requests say by now."""
-        used = row("req_open")._replace(prompt_tokens=10, completion_tokens=4)
+        used = replace(row("req_open"), prompt_tokens=10, completion_tokens=4)
         self.book.run(self.book.ledger.settle(self.open, 70, used))
         self.book.run(self.book.ledger.settle(self.unresolved, 55))
         self.book.ledger.record(row("req_other", key_id="key2"))

@@ -4,9 +4,14 @@ import itertools
 import threading
 import unittest
 
-from gateway.random_pool import PIECE_BYTES, RandomPool
+from gateway.random_pool import RandomPool
 
 _MANY = 2000
+_ID_BYTES = 16
+
+
+def _numbers(first: int, size: int) -> bytes:
+    return b"".join((first + at).to_bytes(_ID_BYTES, "little") for at in range(-(-size // _ID_BYTES)))[:size]
 
 
 class RandomPoolTest(unittest.TestCase):
@@ -16,35 +21,33 @@ class RandomPoolTest(unittest.TestCase):
         self.draws = 0
 
     def draw(self, size: int) -> bytes:
-        """Numbers in a row, none twice, as long as a piece each."""
+        """Numbers in a row, none twice, _ID_BYTES long each."""
         self.draws += 1
-        first = self.draws << 32
-        return b"".join((first + at).to_bytes(PIECE_BYTES, "little") for at in range(size // PIECE_BYTES))
+        return _numbers(self.draws << 32, size)
 
     def test_it_gives_as_many_bytes_as_are_asked_for(self) -> None:
-        """Of every size up to a whole piece; more is refused."""
+        """Of every size, also one that is more than was drawn at a time."""
         pool = RandomPool(self.draw)
-        self.assertEqual([len(pool(size)) for size in range(PIECE_BYTES + 1)], list(range(PIECE_BYTES + 1)))
-        with self.assertRaises(ValueError):
-            pool(PIECE_BYTES + 1)
+        sizes = [0, 1, 8, 16, 4000, 16, 1 << 16, 3]
+        self.assertEqual([len(pool(size)) for size in sizes], sizes)
 
     def test_nothing_is_given_out_twice(self) -> None:
         """Also across draws, of which there are few."""
         pool = RandomPool(self.draw)
-        given = {pool(PIECE_BYTES) for _ in range(_MANY)}
+        given = {pool(_ID_BYTES) for _ in range(_MANY)}
         self.assertEqual(len(given), _MANY)
         self.assertLess(self.draws, _MANY // 100)
 
     def test_threads_share_no_piece(self) -> None:
         """Each of several that draw at once gets its own."""
-        drawn = itertools.count()
-        pool = RandomPool(lambda size: b"".join(next(drawn).to_bytes(PIECE_BYTES, "big") for _ in range(size // 16)))
+        draws = itertools.count()
+        pool = RandomPool(lambda size: _numbers(next(draws) << 32, size))
         given: list[list[bytes]] = [[] for _ in range(4)]
         barrier = threading.Barrier(len(given))
 
         def take(mine: list[bytes]) -> None:
             barrier.wait()
-            mine += [pool(PIECE_BYTES) for _ in range(_MANY)]
+            mine += [pool(_ID_BYTES) for _ in range(_MANY)]
 
         threads = [threading.Thread(target=take, args=(mine,)) for mine in given]
         for thread in threads:

@@ -211,6 +211,35 @@ class CloseTest(SettlementCase):
         self.assertEqual((row["cost_nanousd"], row["overage_nanousd"], self.overbilled), (30_000, 10_000, {"mini"}))
         self.assertEqual(self.world.key_level(self.raw_key).overage_nanousd, 10_000)
 
+    def test_a_row_tells_whose_it_is_and_who_answered(self) -> None:
+        """Each under its own name."""
+        settlement = self.settlement()
+        context = settlement.context
+        context.tags = ("nightly", "batch")
+        facts = context.facts
+        facts.served_by("mini-eu", "mock", "cheap")
+        facts.alias, facts.cache, facts.attempts = "fast", "miss", 3
+        self.cover(settlement, reach=Reach.PRODUCED, usage=FIVE)
+        row = self.end(settlement, FAILED)
+        told = {
+            "request_id": facts.request_id,
+            "tenant": context.principal.tenant,
+            "key_id": context.principal.key_id,
+            "alias": "fast",
+            "stream": True,
+            "exit": "failed",
+            "status": 503,
+            "code": "all_providers_failed",
+            "cache": "miss",
+            "tier": "cheap",
+            "deployment": "mini-eu",
+            "provider": "mock",
+            "attempts": 4,
+            "estimated": False,
+            "tags": "nightly,batch",
+        }
+        self.assertEqual({name: row[name] for name in told}, told)
+
     def test_a_row_tells_the_tokens_the_price_and_the_times(self) -> None:
         """Names, numbers and codes."""
         settlement = self.settlement()
