@@ -464,7 +464,8 @@ class Janitor:
         wal_bytes = self._books.store.wal_bytes
         large = wal_bytes > LARGE_WAL_BYTES
         if large and not self._wal_was_large:
-            self._log.event("large_wal", bytes=wal_bytes, detail="some process reads in ledger.db without an end")
+            detail = "a program, or a backup to a slow disk, reads in ledger.db without an end"
+            self._log.event("large_wal", bytes=wal_bytes, detail=detail)
         self._wal_was_large = large
 
 

@@ -18,7 +18,7 @@ from gateway.data_dir import is_own_name
 from gateway.drive import drive
 from gateway.errors import StoreUnavailable
 from gateway.sqlite_file import StoreRefused, check_identity, connect, schema_version
-from gateway.sqlite_store import SqliteStore
+from gateway.sqlite_store import CopyTooSlow, SqliteStore
 from gateway.store import Record, Value
 
 FIRST_EPOCH = 1
@@ -102,7 +102,7 @@ class Backups:
         self._running = threading.Lock()
 
     def write(self, file: Path) -> dict[str, Any]:
-        """Write a backup of all that is committed; what it holds. It is at `file`, or nothing is.
+        """Write a backup of all that is committed by now; what it holds. It is at `file`, or nothing is.
 
         Books that do not balance are backed up as they are, and reported. Raises BackupRefused.
         """
@@ -115,7 +115,7 @@ class Backups:
             raise BackupRefused(f"{file} is there already: a backup overwrites nothing") from error
         except (OSError, sqlite3.Error) as error:
             raise BackupRefused(f"{file} cannot be written: {getattr(error, 'strerror', None) or error}") from error
-        except StoreRefused as error:
+        except (StoreRefused, CopyTooSlow) as error:
             raise BackupRefused(f"{file} was not written: {error}") from error
         except StoreUnavailable as error:
             raise BackupRefused(f"{file} was not written: the gateway is ending") from error

@@ -13,28 +13,42 @@ from pathlib import Path
 
 from gateway.db_files import SIDE_FILES, beside
 
-STEP_PAGES = 64
-"""Pages copied at a time: about a millisecond in which no other statement of the connection runs."""
-
-BUSY_PAUSE_S = 0.001
-"""A step that meets an open transaction of its own connection is tried again after this."""
+STEP_PAGES = 4096
+"""Pages copied at a time, 8 MiB of a ledger: far longer than the waits for the interpreter between two steps, and short
+enough for whoever wants the copying to end."""
 
 
 def copy(source: sqlite3.Connection, draft: Path, *, between: Callable[[], object] = lambda: None) -> None:
-    """Copy the committed state of `source`, as of the end of the copying, into the empty file `draft`.
+    """Copy what is committed at the beginning into the empty file `draft`, in as many steps as there are pages for.
 
+    source   nobody else uses it meanwhile, and no transaction is open
     between  is called after each step; what it raises ends the copying
-    Other threads may write through `source` meanwhile: what they commit is in the copy, and no read transaction is open
-    between two steps. Writes by another connection would start the copying anew. Nothing is synced. Raises
+    It is read in one transaction: nothing that others write, or roll back, starts it anew. Until it ends, the
+    write-ahead log of the source cannot begin anew and grows by all that is committed. Nothing is synced. Raises
     sqlite3.Error.
     """
-    with contextlib.closing(sqlite3.connect(draft, isolation_level=None, check_same_thread=False)) as target:
+    with (
+        contextlib.closing(sqlite3.connect(draft, isolation_level=None, check_same_thread=False)) as target,
+        _snapshot(source),
+    ):
         target.execute("PRAGMA journal_mode = OFF").fetchall()
         target.execute("PRAGMA synchronous = OFF")
-        source.backup(target, pages=STEP_PAGES, progress=lambda *_: between(), sleep=BUSY_PAUSE_S)
+        source.backup(target, pages=STEP_PAGES, progress=lambda *_: between())
     with contextlib.closing(sqlite3.connect(draft, isolation_level=None)) as target:
         target.execute("PRAGMA synchronous = OFF")
         target.execute("PRAGMA journal_mode = DELETE").fetchall()
+
+
+@contextlib.contextmanager
+def _snapshot(source: sqlite3.Connection) -> Iterator[None]:
+    """In this block `source` reads what is committed at its beginning: the first read opens the transaction."""
+    source.execute("BEGIN")
+    try:
+        source.execute("SELECT 1 FROM sqlite_schema").fetchall()
+        yield
+    finally:
+        if source.in_transaction:
+            source.execute("ROLLBACK")
 
 
 @contextlib.contextmanager

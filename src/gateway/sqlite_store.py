@@ -6,18 +6,16 @@ next one that waits. Queued work goes first in every batch, so a reservation see
 
 Why one writing connection: releases of SQLite up to 3.51.2 can damage a WAL file that two connections write at once.
 All others here are `query_only`: one for each read that runs at the same time, so that a long one delays nobody. A copy
-is read through the writing connection, step by step: it needs no snapshot, so the write-ahead log does not grow while a
-large ledger is copied.
+of the ledger is such a read: no commit waits for it, and none starts it anew; the write-ahead log grows until it ends.
 
 After a final fault of the storage (see sqlite_faults) the store is lost: it commits nothing more, and says so once. It
 copies the write-ahead log into the database itself, because SQLite's automatism hides the faults that it meets, a
 failed sync among them.
 
 Locks: `_mutex` guards `_waiting`, `_leading`, `_closed`, `_lost` and `_idle_readers`. The writing connection,
-`_committed`, `_uncopied` and `_device_faults` belong to the leader, but for copying, which SQLite keeps out of its
-transactions. `_queue` is a deque touched by its atomic ends alone, so enqueue() needs no lock, and `_failing` is
-changed by single dict operations; `_alarmed` is lowered before the queue is emptied and raised after it is filled, so
-no work is ever left without a wake.
+`_committed`, `_uncopied` and `_device_faults` belong to the leader. `_queue` is a deque touched by its atomic ends
+alone, so enqueue() needs no lock, and `_failing` is changed by single dict operations; `_alarmed` is lowered before the
+queue is emptied and raised after it is filled, so no work is ever left without a wake.
 """
 
 import contextlib
@@ -29,6 +27,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from gateway.db_files import size
 from gateway.drive import drive
 from gateway.errors import StoreUnavailable
 from gateway.sqlite_copy import copy
@@ -60,8 +59,9 @@ RETRY_AFTER_S = 0.25
 COPY_AFTER = 256
 """Pieces of work after which the log is copied into the database: some 2 MB of it, as SQLite does by itself."""
 
-COPY_PAUSE_S = 0.001
-"""Pause between the steps of a backup, in which requests use the connection that it reads from."""
+LEAST_GROWTH_BYTES = 64 << 20
+"""The log may grow by this much, or by half of the ledger, while that is copied; under full load a copy to a disk that
+is as fast as the ledger's lets it grow by less than a tenth. Commits wait once, when all of that is copied back."""
 
 _MOST_DEVICE_FAULTS = 2
 """In a row, while there is room: one may be of a disk that was full, and is not any more when it is looked at."""
@@ -98,6 +98,10 @@ class _Ticket(Generic[T]):
 
 class _LeftTraces(BaseException):
     """Work raised and has left changes in the transaction of its neighbours. No Exception: it is nobody's own."""
+
+
+class CopyTooSlow(Exception):
+    """The ledger is written faster than its copy: nothing is wrong with either, but the log must not grow for ever."""
 
 
 class SqliteStore:
@@ -203,17 +207,27 @@ class SqliteStore:
         return records
 
     def copy_to(self, draft: Path) -> None:
-        """Copy all that was committed before this call, and what is committed meanwhile, into the empty file `draft`.
+        """Copy all that was committed before this call into the empty file `draft`; requests go on.
 
-        Requests go on. Raises sqlite3.Error if the draft cannot be written, StoreUnavailable if closed or lost.
+        Raises CopyTooSlow if too much is committed meanwhile, sqlite3.Error if the draft cannot be written,
+        StoreUnavailable if closed or lost.
         """
+        before = self.wal_bytes
+        most_growth = max(LEAST_GROWTH_BYTES, size(self._path) // 2)
 
         def between() -> None:
-            if self._stop.wait(COPY_PAUSE_S) or self._lost:
+            if self._stop.is_set() or self._lost:
                 raise StoreUnavailable
+            if self.wal_bytes - before > most_growth:
+                raise CopyTooSlow(f"{most_growth >> 20} MiB were committed before all was copied: take a faster disk")
 
         between()
-        copy(self._writer, draft, between=between)
+        with self._reading:
+            reader = self._take_reader()
+            try:
+                copy(reader, draft, between=between)
+            finally:
+                self._give_back(reader)
 
     def close(self) -> None:
         """Commit what is queued, then close the file. Work that cannot be committed now is lost with the process.

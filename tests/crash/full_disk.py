@@ -94,6 +94,23 @@ def _write_until_full(path: Path) -> None:
             raise
 
 
+def backup_without_room() -> None:
+    """No file may be as large as the ledger, so its copy cannot be either; then it may again."""
+    case = unittest.TestCase()
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with tempfile.TemporaryDirectory() as folder, RealWorld() as world:
+        file, raw_key = Path(folder) / "backup", world.key("1")
+        world.gateway.handle(raw_key, chat(max_tokens=20))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (_size(world.path / "ledger.db") // 2, hard))
+        with case.assertRaisesRegex(CommandError, "^.*/backup cannot be written: (database or disk is full|disk I/O)"):
+            world.run("backup", file=str(file))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+        case.assertEqual(list(Path(folder).iterdir()), [])
+        world.gateway.handle(raw_key, chat(max_tokens=20))
+        case.assertEqual(world.run("backup", file=str(file))["rows"], 2)
+
+
 class DiskScenario(unittest.TestCase):
     """The scenario. `fill` and `free` are given the data directory."""
 

@@ -49,6 +49,11 @@ class FullDiskTest(unittest.TestCase):
                 with self.subTest(durability=durability):
                     server.result(full_disk.limited_file_size, durability=durability)
 
+    def test_a_backup_without_room(self) -> None:
+        """It says so, leaves no half of a file, and nothing in the gateway has noticed."""
+        with ForkServer() as server:
+            server.result(full_disk.backup_without_room)
+
     def test_commands_beside_nobody(self) -> None:
         """The gateway is down and its disk is full: what it has left can be read, and nothing is changed."""
         with ForkServer() as server:

@@ -13,15 +13,17 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from gateway import backup, sqlite_copy, sqlite_file, sqlite_store
+from gateway import sqlite_copy, sqlite_file, sqlite_store
 from gateway.app import open_books
 from gateway.cli import main
 from gateway.clock import FakeClock
 from gateway.commands import CommandError
 from gateway.data_dir import DataDir
-from gateway.errors import LedgerUnconfirmed, StoreUnavailable
+from gateway.drive import drive
+from gateway.errors import GatewayError, LedgerUnconfirmed, StoreUnavailable
 from gateway.restore import RestoreRefused, restore
 from gateway.sqlite_file import StoreRefused
+from gateway.store import Transaction
 from tests.support.connections import watched
 from tests.support.ledgers import at_schema, dump, execute, rows_of, used_ledger
 from tests.support.world import CONFIG, USD, RealWorld, chat, scripted
@@ -67,26 +69,58 @@ class BackupTest(BackupCase):
         before = dump(world.path / "ledger.db")
         self.assertEqual({**dump(self.file), "boots": before["boots"]}, before)
 
-    def test_what_is_committed_meanwhile_is_in_it(self) -> None:
-        """A copy is that of its end: no write starts it anew, and every table fits the others."""
-        steps: list[object] = []
+    def test_what_happens_meanwhile_is_not_in_it_and_does_not_start_it_anew(self) -> None:
+        """A copy is that of its beginning, and every table fits the others: settlements, refusals, work undone."""
+        steps = 0
+
+        def seen(sql: str) -> None:
+            nonlocal steps
+            if sql == "STEP":
+                steps += 1
+                self.assertLess(steps, 500)
+                world.gateway.handle(key, chat())
+                with self.assertRaises(GatewayError):
+                    world.gateway.handle(poor, chat())
+                with self.assertRaises(StoreUnavailable):
+                    drive(world.books.store.transact(undone))
+
+        async def undone(transaction: Transaction) -> None:
+            await transaction.execute("UPDATE boots SET pid = pid + 1")
+            raise StoreUnavailable
+
+        with mock.patch.object(sqlite_copy, "STEP_PAGES", 1), watched(after=seen):
+            world = self.world()
+            key, poor = world.key(), world.key("0.000000001")
+            world.gateway.handle(key, chat())
+            told = world.run("backup", file=str(self.file))
+        with contextlib.closing(sqlite3.connect(self.file, isolation_level=None)) as connection:
+            [pages] = connection.execute("PRAGMA page_count").fetchone()
+        self.assertEqual((told["ok"], told["rows"]), (True, 1))
+        self.assertLessEqual(steps, pages + 1)
+        self.assertEqual(len(rows_of(world.path / "ledger.db", "SELECT 1 FROM holds")), 1 + steps)
+
+    def test_a_copy_that_is_too_slow_is_given_up(self) -> None:
+        """The log must not grow for ever: it says so, leaves nothing, and the log begins anew."""
 
         def seen(sql: str) -> None:
             if sql == "STEP":
-                steps.append(sql)
-                if len(steps) <= 15:
-                    world.gateway.handle(key, chat())
+                world.gateway.handle(key, chat())
 
-        self.file.touch()
-        with mock.patch.object(sqlite_copy, "STEP_PAGES", 1), watched(after=seen):
+        with (
+            mock.patch.object(sqlite_copy, "STEP_PAGES", 1),
+            mock.patch.object(sqlite_store, "LEAST_GROWTH_BYTES", 0),
+            mock.patch.object(sqlite_store, "COPY_AFTER", 1),
+            watched(after=seen),
+        ):
             world = self.world()
             key = world.key()
-            world.books.store.copy_to(self.file)
-        with contextlib.closing(sqlite3.connect(self.file, isolation_level=None)) as connection:
-            [pages] = connection.execute("PRAGMA page_count").fetchone()
-            report = backup.inspect(connection, self.file).report
-        self.assertEqual((report.differences, report.rows), ((), 15))
-        self.assertLessEqual(len(steps), pages + 1)
+            self.assertRegex(self.refusal(world, str(self.file)), "committed before all was copied: take a faster disk")
+            self.assertEqual(self.names(), [])
+            world.gateway.handle(key, chat())
+            grown = world.books.store.wal_bytes
+            for _ in range(20):
+                world.gateway.handle(key, chat())
+            self.assertEqual(world.books.store.wal_bytes, grown)
 
     def test_bad_places_are_refused(self) -> None:
         """With a reason each; what is there stays, and nothing is added."""
