@@ -63,6 +63,7 @@ LONG_LABELS: Mapping[str, str] = {
     "soak.over_limit": "money above a key's limit",
     "soak.over_admitted": "admitted beyond a rate",
     "soak.overstayed": "hostile connections beyond their time",
+    "soak.failures": "commands that failed, or took longer than a minute",
     "soak.ready": "the longest `/readyz`",
     "soak.rss_growth": "memory, from request 50,000 to 200,000",
     "soak.threads": "threads more at the end",

@@ -45,6 +45,7 @@ def report(plan: Plan, soak: Soak, seen: Mapping[str, Any]) -> dict[str, Any]:
         },
         "faults": soak_report.counted(fault.trouble for fault in seen["faults"]),
         "hostile": {"sent": soak.faults.hostile, "overstayed": soak.faults.overstayed},
+        "failures": soak.faults.failures,
         "books": {
             **asdict(seen["audit"]),
             "rows": seen["rows"],
@@ -70,7 +71,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     work = Path(tempfile.mkdtemp(prefix="soak-"))
     soak = Soak(plan, work)
     figures = report(plan, soak, soak.run())
-    artifact = publish("soak", figures, arguments.results, [*figures["strange"], *figures["books"]["faults"]])
+    artifact = publish(
+        "soak", figures, arguments.results, [*figures["strange"], *figures["failures"], *figures["books"]["faults"]]
+    )
     print(draw_beside(artifact, figures))
     return conclude(soak_report.gates(figures), work, require=arguments.require)
 

@@ -1,6 +1,7 @@
 """Makes the faults of a soak happen, each when it is due.
 
-What is on the loop is done at once; commands and locks block, so hands do them.
+What is on the loop is done at once; commands and locks block, so hands do them. What a hand cannot do (a command that
+fails or takes too long, a process that does not start) is a failure of the gateway, which is counted: the run goes on.
 """
 
 import os
@@ -38,6 +39,7 @@ class Troublemaker:
 
     keys        what the command line said of each key, by name
     hostile     clients that were sent; `overstayed` of them were not gone in time
+    failures    what hands could not do and why, in words
 
     `_one_command` is held by a command and by kill -9 until the next start: a command that finds no living owner of the
     data directory takes its place.
@@ -55,12 +57,13 @@ class Troublemaker:
     ) -> None:
         self.keys: Mapping[str, Mapping[str, Any]] = {}
         self.hostile = self.overstayed = 0
+        self.failures: list[str] = []
         self._loop, self._gateway, self._upstreams, self._around = loop, gateway, upstreams, around
         self._data, self._seed = data, seed
         self._manner = Manner.GOOD
         self._hands = ThreadPoolExecutor(4)
         self._one_command = threading.Lock()
-        self._busy: list[Future[Any]] = []
+        self._busy: dict[Future[Any], str] = {}
         self._hostile_left = 0
         upstreams[0].ways.manner = self._manner_of
 
@@ -79,12 +82,12 @@ class Troublemaker:
         elif trouble in MANY:
             self._send_hostile(trouble, window)
         else:
-            self.by_hand(partial(self._act, trouble, fault.seconds, window))
+            self.by_hand(trouble, partial(self._act, trouble, fault.seconds, window))
 
-    def by_hand(self, act: Callable[[], T]) -> Future[T]:
-        """Do on another thread what blocks."""
+    def by_hand(self, what: str, act: Callable[[], T]) -> Future[T]:
+        """Do on another thread what blocks; if it raises, `what` is counted as a failure."""
         done = self._hands.submit(act)
-        self._busy.append(done)
+        self._busy[done] = what
         return done
 
     def command(self, *words: str) -> Any:
@@ -93,10 +96,11 @@ class Troublemaker:
             return ask_gateway(self._data, *words)
 
     def is_over(self) -> bool:
-        """Whether nothing that was begun goes on; raises what a hand has raised."""
+        """Whether nothing that was begun goes on."""
         for done in [hand for hand in self._busy if hand.done()]:
-            self._busy.remove(done)
-            done.result()
+            what = self._busy.pop(done)
+            if (error := done.exception()) is not None:
+                self.failures.append(f"{what}: {error!r}")
         return not (self._busy or self._hostile_left)
 
     def __enter__(self) -> "Troublemaker":
@@ -137,7 +141,9 @@ class Troublemaker:
             window.end_s = self._loop.now_s()
 
     def _back_up(self) -> None:
+        """One that took too long may have been written since, and nothing is overwritten."""
         copy = self._data.parent / "backup.db"
+        copy.unlink(missing_ok=True)
         self.command("backup", str(copy))
         copy.unlink()
 
@@ -145,12 +151,14 @@ class Troublemaker:
         key = self.keys["blockable"]["id"]
         block = Block(self._loop.now_s())
         self._around.blocks.append(block)
-        self.command("keys", "block", key)
-        block.is_s = self._loop.now_s()
-        time.sleep(seconds)
-        block.may_end_s = self._loop.now_s()
-        self.command("keys", "unblock", key)
-        block.ended_s = self._loop.now_s()
+        try:
+            self.command("keys", "block", key)
+            block.is_s = self._loop.now_s()
+            time.sleep(seconds)
+        finally:
+            block.may_end_s = self._loop.now_s()
+            self.command("keys", "unblock", key)
+            block.ended_s = self._loop.now_s()
 
     def _lock(self, window: Window) -> None:
         window.codes = frozenset({"store_unavailable"})

@@ -90,6 +90,7 @@ def measured(figures: Figures) -> dict[str, float | None]:
         "soak.over_limit": books["over_limit"],
         "soak.over_admitted": max(round(admitted, 1), 0),
         "soak.overstayed": figures["hostile"]["overstayed"],
+        "soak.failures": len(failures) if (failures := figures.get("failures")) is not None else None,
         "soak.ready": max(ready, default=None),
         "soak.rss_growth": None if killed else rss_growth_mib(samples),
         "soak.threads": last["threads"] - first["threads"],
@@ -133,3 +134,5 @@ def lines(figures: Figures) -> Iterator[str]:
         yield f"| {kind} | {took['n']} | {' | '.join([*waits, *quiet])} |"
     yield from ("", "| fault | times |", "|---|---|")
     yield from (f"| {trouble} | {times} |" for trouble, times in figures["faults"].items())
+    if failures := figures.get("failures"):
+        yield from ("", "What could not be done:", "", *(f"- `{failure}`" for failure in failures))

@@ -271,7 +271,7 @@ class Soak:
         wire = b"GET /readyz HTTP/1.1\r\nhost: gateway\r\nconnection: close\r\n\r\n"
         self._client.ask(Ask(0, wire, keeps_alive=False), self._loop.now_s(), partial(self._ready, sample))
         if len(self.samples) % LOOK_AT_KEYS == 0:
-            self.faults.by_hand(self._look_at_keys)
+            self.faults.by_hand("a look at the keys", self._look_at_keys)
 
     def _ready(self, sample: Sample, _: Ask, reply: Reply) -> None:
         if reply.status == 200 and reply.end is End.WHOLE:
@@ -289,8 +289,10 @@ class Soak:
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
-    def _drain(self) -> tuple[int, int]:
-        """SIGTERM while requests are in flight; the exit status, and how many of them were answered whole."""
+    def _drain(self) -> tuple[int | None, int]:
+        """SIGTERM while requests are in flight; the exit status, None if it did not end, and how many of them were
+        answered whole.
+        """
         for upstream in self._upstreams:
             upstream.ways.latency_s = lambda number: LAST_LATENCY_S
         served: list[bool] = []
@@ -303,12 +305,13 @@ class Soak:
             form = chat(self._keys["tenant0"]["key"], "m", stream=number % 2 == 0)
             self._client.ask(Ask(self._asked, numbered(form, self._asked)), self._loop.now_s(), told)
         self._loop.run(lambda: self.meter.at_once == LAST or bool(served))
-        stopped = self.faults.by_hand(self.gateway.stop)
+        stopped = self.faults.by_hand("SIGTERM", self.gateway.stop)
         self._loop.run(lambda: stopped.done() and len(served) == LAST)
-        return stopped.result(), sum(served)
+        return (None if stopped.exception() else stopped.result()), sum(served)
 
     def _read_books(self) -> dict[str, Any]:
-        self._look_at_keys()
+        self.faults.by_hand("a last look at the keys", self._look_at_keys)
+        self._loop.run(self.faults.is_over)
         return {"verify": ask_gateway(self.data, "ledger", "verify"), "rows": read_rows(self.data / "ledger.db")}
 
 

@@ -60,6 +60,7 @@ def soak(**changes: Any) -> dict[str, Any]:
         "latency_ms": {"all": {"every kind": latency([0.01, 0.02])}, "calm": {}, "client_late": None},
         "faults": {"reload": 2},
         "hostile": {"sent": 5, "overstayed": 0},
+        "failures": [],
         "books": {
             **BOOKS,
             "rows": 9,
@@ -153,6 +154,18 @@ class SoakTest(unittest.TestCase):
         self.assert_fails("soak.drained", soak(last={"asked": 40, "served": 39}))
         self.assert_fails("soak.overstayed", soak(hostile={"sent": 5, "overstayed": 1}))
         self.assert_fails("soak.exit_status", soak(exit_status=1))
+
+    def test_what_could_not_be_done_is_counted_and_told(self) -> None:
+        """An artifact from before that was counted says nothing of it."""
+        failing = soak(failures=["backup: TimeoutExpired()"])
+        self.assert_fails("soak.failures", failing)
+        self.assertEqual(report.failed_firmly(soak_report.gates(failing)), ["soak.failures"])
+        self.assertIn("- `backup: TimeoutExpired()`", list(soak_report.lines(failing)))
+        older = soak()
+        del older["failures"]
+        statuses = {gate.name: gate.status for gate in soak_report.gates(older)}
+        self.assertEqual(statuses.pop("soak.failures"), "not measured")
+        self.assertEqual(set(statuses.values()), {"passed"})
 
     def test_time_fails_a_gate_but_no_build(self) -> None:
         """A busy machine alone can change it."""
