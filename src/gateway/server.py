@@ -34,7 +34,7 @@ from gateway.http_head import HeadLimits, HttpRefusal, RequestHead
 from gateway.lobby import Lobby
 from gateway.places import Admittance, PlaceLimits, Places
 from gateway.workers import IDLE_S, Workers
-from llmkit.room import STEP_BYTES, Claim, Room
+from llmkit.room import STEP_BYTES, Claim, Room, Shares
 
 _CUT_GRACE_S = 2.0  # for the last event of an exchange that is cut, and for the connections to end
 _LOOK_S = 0.05  # how often a drain looks whether it should hurry
@@ -87,10 +87,9 @@ class FrontServer(ThreadingHTTPServer):
               by type, writes no secrets, never raises
     stamp     headers of each answer that the front makes by itself: a request id
 
-    `_lock` guards `_connections`; it is held for no call of a caller's function and for no I/O. `_shares` and `phase`
-    only grow, and `_busy` and `_in_line` change, in single steps: whoever ends the last exchange looks at `phase` after
-    that, and whoever drains at `_busy` after `phase`, so one sees the other. `turned_away` is written by the accept
-    thread alone.
+    `_lock` guards `_connections`; it is held for no call of a caller's function and for no I/O. `phase` only grows, and
+    `_busy` and `_in_line` change, in single steps: whoever ends the last exchange looks at `phase` after that, and
+    whoever drains at `_busy` after `phase`, so one sees the other. `turned_away` is written by the accept thread alone.
     """
 
     request_queue_size = 512
@@ -120,7 +119,7 @@ class FrontServer(ThreadingHTTPServer):
         self.body_timeout_s = limits.body_timeout_s
         self.room = Room(max(limits.request_memory_bytes, limits.room_of_one))
         self.slow_readers: threading.Semaphore = threading.BoundedSemaphore(_SLOW_READERS)
-        self._shares: dict[str | None, Room] = {}
+        self.shares = Shares(max(limits.request_memory_bytes // 2, limits.room_of_one), within=self.room)
         self._handle = handle
         self._exempt = exempt
         self._stamp = stamp
@@ -250,11 +249,7 @@ class FrontServer(ThreadingHTTPServer):
 
     def claim(self, party: str | None) -> Claim:
         """A claim on the memory for bodies, within the share of its party."""
-        share = self._shares.get(party)
-        if share is None:
-            most = max(self.limits.request_memory_bytes // 2, self.limits.room_of_one)
-            share = self._shares.setdefault(party, Room(most, within=self.room))
-        return Claim(share)
+        return Claim(self.shares.of(party))
 
     def refusal(self, refusal: HttpRefusal, *, with_body: bool = True, closes: bool = True) -> bytes:
         """The front's own answer, whole; it announces the close if the connection `closes` after it."""

@@ -5,6 +5,8 @@ the operating system: who takes is trusted to hold no more than it took. Pure bu
 """
 
 import threading
+from collections import Counter
+from collections.abc import Hashable
 from typing import Final
 
 FREE_BYTES: Final = 65_536
@@ -51,6 +53,68 @@ class Room:
             self._within.give(count)
 
 
+class Shares:
+    """A room of which each party can have `share` bytes at most. Safe from any thread: `_lock` guards `_taken`.
+
+    Only parties that hold something are remembered, however many there were.
+    """
+
+    def __init__(self, share: int, *, within: Room) -> None:
+        self._share = share
+        self._within = within
+        self._lock = threading.Lock()
+        self._taken: Counter[Hashable] = Counter()
+
+    @property
+    def parties(self) -> int:
+        """How many hold something."""
+        return len(self._taken)
+
+    def of(self, party: Hashable) -> "Share":
+        """The share of `party`: the same one, whoever asks and however often."""
+        return Share(self, party)
+
+    def take(self, party: Hashable, count: int) -> bool:
+        """Whether `party` may hold `count` more bytes, all of them or none; give() back what was granted."""
+        with self._lock:
+            if self._taken[party] + count > self._share:
+                return False
+            self._taken[party] += count
+        if self._within.take(count):
+            return True
+        self._forget(party, count)
+        return False
+
+    def give(self, party: Hashable, count: int) -> None:
+        """Say that `count` bytes that were granted to `party` are not held any more."""
+        self._forget(party, count)
+        self._within.give(count)
+
+    def _forget(self, party: Hashable, count: int) -> None:
+        with self._lock:
+            self._taken[party] -= count
+            if not self._taken[party]:
+                del self._taken[party]
+
+
+class Share:
+    """What one party can have of a room; it has no state of its own, so it need not be kept."""
+
+    __slots__ = ("_party", "_shares")
+
+    def __init__(self, shares: Shares, party: Hashable) -> None:
+        self._shares = shares
+        self._party = party
+
+    def take(self, count: int) -> bool:
+        """As Room.take."""
+        return self._shares.take(self._party, count)
+
+    def give(self, count: int) -> None:
+        """As Room.give."""
+        self._shares.give(self._party, count)
+
+
 class Claim:
     """What one holder has of a room: it grows in steps and is given back at once. Not for two threads at once.
 
@@ -59,7 +123,7 @@ class Claim:
 
     __slots__ = ("_covered", "_room")
 
-    def __init__(self, room: Room) -> None:
+    def __init__(self, room: Room | Share) -> None:
         self._room = room
         self._covered = FREE_BYTES
 

@@ -608,6 +608,7 @@ class RoomTest(FrontCase):
         go_on.set()
         self.assertEqual([client.answer().status for client in clients], [200] * 5)
         self.until(lambda: server.room.taken == 0)
+        self.assertEqual(server.shares.parties, 0)
 
     def test_only_what_has_arrived_takes_room(self) -> None:
         """A body that was announced and does not come is nobody's loss."""

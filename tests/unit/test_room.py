@@ -3,7 +3,7 @@
 import threading
 import unittest
 
-from llmkit.room import FREE_BYTES, STEP_BYTES, Claim, Room
+from llmkit.room import FREE_BYTES, STEP_BYTES, Claim, Room, Shares
 
 
 class RoomTest(unittest.TestCase):
@@ -46,6 +46,66 @@ class RoomTest(unittest.TestCase):
             thread.join()
         self.assertLessEqual(max(most), 0)
         self.assertEqual([room.taken for room in (whole, *shares)], [0, 0, 0])
+
+
+class SharesTest(unittest.TestCase):
+    """A room for parties."""
+
+    def test_each_is_bounded_by_its_share_and_all_by_the_room(self) -> None:
+        """A refusal by the room takes nothing from the share."""
+        room = Room(10)
+        shares = Shares(6, within=room)
+        one, two = shares.of("one"), shares.of("two")
+        self.assertEqual([one.take(7), one.take(6), two.take(5), room.taken], [False, True, False, 6])
+        one.give(6)
+        self.assertEqual([two.take(6), one.take(5), one.take(4), room.taken], [True, False, True, 10])
+
+    def test_a_share_is_the_same_whoever_asks_for_it(self) -> None:
+        """What was taken through one is given back through another, also after its party was forgotten."""
+        shares = Shares(6, within=Room(10))
+        first, second = shares.of(None), shares.of(None)
+        self.assertEqual([first.take(4), second.take(3), second.take(2)], [True, False, True])
+        second.give(6)
+        self.assertEqual((shares.parties, first.take(6), second.take(1)), (0, True, False))
+
+    def test_who_holds_nothing_is_forgotten(self) -> None:
+        """However many there were, and whoever refused them."""
+        room = Room(10)
+        shares = Shares(6, within=room)
+        for number in range(100):
+            share = shares.of(number)
+            self.assertEqual((share.take(7), share.take(6), shares.of("other").take(6)), (False, True, False))
+            self.assertEqual(shares.parties, 1)
+            share.give(4)
+            self.assertEqual(shares.parties, 1)
+            share.give(2)
+        self.assertEqual((shares.parties, room.taken), (0, 0))
+
+    def test_many_threads_never_hold_too_much_of_a_share_that_is_often_forgotten(self) -> None:
+        """And everything comes back: no count is lost."""
+        room = Room(8)
+        shares = Shares(3, within=room)
+        barrier, wrong = threading.Barrier(8), threading.Event()
+
+        def work(party: int) -> None:
+            barrier.wait(10)
+            for _ in range(2_000):
+                share = shares.of(party)
+                if share.take(2):
+                    holders[party].append(1)
+                    if len(holders[party]) > 1 or room.taken > 8:
+                        wrong.set()
+                    holders[party].pop()
+                    share.give(2)
+
+        holders: list[list[int]] = [[], []]
+        threads = [threading.Thread(target=work, args=(number % 2,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertFalse(wrong.is_set())
+        self.assertEqual((room.taken, shares.parties), (0, 0))
 
 
 class ClaimTest(unittest.TestCase):
