@@ -214,7 +214,7 @@ class Inside(Running):
             self.clock,
             exempt=EXEMPT_PATHS.__contains__,
             on_error=self._report,
-            stamp=lambda: [request_id(self.gateway.new_facts())],
+            stamp=api.stamp,
         )
         self._server.start()
         self.address = ("127.0.0.1", self._server.server_port)

@@ -66,7 +66,7 @@ def chunk(data: bytes) -> bytes:
 def refusal_answer(refusal: HttpRefusal, stamp: Headers, *, with_body: bool = True, closes: bool = True) -> bytes:
     """The whole answer to a request that the front refuses.
 
-    stamp   headers of every such answer, a request id
+    stamp   headers that say what is known of the request
     closes  announce that the connection does
     """
     kind = "invalid_request_error" if refusal.status < 500 else "server_error"

@@ -24,6 +24,7 @@ from gateway.context import Facts, Principal, RequestContext
 from gateway.errors import (
     DrainingError,
     GatewayError,
+    InternalError,
     InvalidRequest,
     MethodNotAllowed,
     ModelNotFound,
@@ -126,6 +127,17 @@ class Api:
         except GatewayError as error:
             forget(error)
             self._refuse(exchange, facts, error)
+
+    def stamp(self, refusal: HttpRefusal) -> Headers:
+        """What is known of a request that the front ends by itself: refused before anything was done for it.
+
+        After an error of ours nobody knows how far it had come.
+        """
+        facts = self.gateway.new_facts()
+        if refusal.status == InternalError.status:
+            return [request_id(facts), ("x-gateway-exit", Exit.FAILED)]
+        facts.exit = Exit.REJECTED
+        return fact_headers(facts, self._clock.now_s())
 
     def _route(self, exchange: Exchange, path: str, facts: Facts) -> None:
         if path.startswith("/v1/"):

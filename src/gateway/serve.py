@@ -202,7 +202,7 @@ class Process:
                 self._clock,
                 exempt=EXEMPT_PATHS.__contains__,
                 on_error=self._report,
-                stamp=lambda: [request_id(api.gateway.new_facts())],
+                stamp=api.stamp,
             )
         except OSError as error:
             raise OSError(f"cannot listen on {host}:{port}: {error.strerror or error} (--host, --port)") from error

@@ -85,7 +85,7 @@ class FrontServer(ThreadingHTTPServer):
     exempt    whether a path (health) is served however many requests there are
     on_error  told of every exception that ended an exchange or a head, and of a lack of descriptors or threads; sorts
               by type, writes no secrets, never raises
-    stamp     headers of each answer that the front makes by itself: a request id
+    stamp     headers of each answer that the front makes by itself: what is known of a request that ends so
 
     `_lock` guards `_connections`; it is held for no call of a caller's function and for no I/O. `phase` only grows, and
     `_busy` and `_in_line` change, in single steps: whoever ends the last exchange looks at `phase` after that, and
@@ -105,7 +105,7 @@ class FrontServer(ThreadingHTTPServer):
         *,
         exempt: Callable[[str], bool] = lambda path: False,
         on_error: Callable[[BaseException], None] = lambda error: None,
-        stamp: Callable[[], Headers] = lambda: (),
+        stamp: Callable[[HttpRefusal], Headers] = lambda refusal: (),
         pause: Callable[[float], object] | None = None,
     ) -> None:
         """Bind and listen; OSError if the address is taken. Connections are accepted after `start`."""
@@ -253,7 +253,7 @@ class FrontServer(ThreadingHTTPServer):
 
     def refusal(self, refusal: HttpRefusal, *, with_body: bool = True, closes: bool = True) -> bytes:
         """The front's own answer, whole; it announces the close if the connection `closes` after it."""
-        return refusal_answer(refusal, self._stamp(), with_body=with_body, closes=closes)
+        return refusal_answer(refusal, self._stamp(refusal), with_body=with_body, closes=closes)
 
     def _admit(self, connection: Connection, head: RequestHead) -> Exchange | None:
         """Begin to work on a request; None if it was turned down since no more may even ask for a place."""

@@ -2,6 +2,9 @@
 
 import json
 import threading
+from collections.abc import Mapping
+from typing import ClassVar
+from unittest import mock
 
 from gateway.api import Health
 from gateway.app import build_gateway
@@ -15,7 +18,9 @@ from tests.support.front import (
     ROLE,
     STOP,
     STREAM_HEAD,
+    Front,
     FrontCase,
+    Reply,
     event,
     sse,
     stream,
@@ -161,6 +166,66 @@ class LifeTest(FrontCase):
         _, headers = client.head()
         self.assertNotIn("transfer-encoding", dict(headers))
         self.assertTrue(client.rest().endswith(b"data: [DONE]\n\n"))
+
+
+class FrontRefusalTest(FrontCase):
+    """What an answer that the front makes by itself tells of its request."""
+
+    NOTHING_DONE: ClassVar = {"x-gateway-exit": "rejected", "x-gateway-attempts": "0", "x-gateway-cache": "bypass"}
+
+    def assert_facts(self, reply: Reply, status: int, code: str, facts: Mapping[str, str] = NOTHING_DONE) -> None:
+        """An error with exactly these facts beside its id."""
+        self.assert_error(reply, status, code)
+        told = {name: value for name, value in reply.headers if name.startswith("x-gateway-")}
+        self.assertEqual(told, facts)
+
+    def refused(self, front: Front, raw: bytes) -> Reply:
+        """The answer to bytes as they are."""
+        client = self.client(front)
+        client.sock.sendall(raw)
+        return client.reply()
+
+    def test_what_is_refused_by_the_rules_of_http_was_rejected(self) -> None:
+        """A head that is malformed, too large, or late: no call, no cache."""
+        front = self.front(limits=FrontLimits(header_timeout_s=0.2))
+        for raw, status, code in (
+            (b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400, "invalid_request"),
+            (b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\n", 414, "uri_too_long"),
+            (b"GET / HTTP/1.1\r\nHost: a\r\n" + b"X: y\r\n" * 100 + b"\r\n", 431, "headers_too_large"),
+            (b"GET / HTTP/1.1\r\nHost: a\r\nExpect: x\r\n\r\n", 417, "expectation_failed"),
+            (b"GET / HTTP/1.1\r\n", 408, "request_timeout"),
+        ):
+            with self.subTest(code):
+                self.assert_facts(self.refused(front, raw), status, code)
+
+    def test_who_finds_no_place_was_rejected(self) -> None:
+        """Among the requests, or among the connections."""
+        front = self.front(limits=FrontLimits(max_connections=1, places=PlaceLimits(places=1, queue=0)))
+        places, client = front.server.places, self.client(front)
+        self.assertTrue(places.expect() and places.enter("another"))
+        client.chat()
+        self.assert_facts(client.reply(), 503, "overloaded")
+        self.assert_facts(self.client(front).reply(), 503, "overloaded")
+        self.assertIsNone(places.leave("another"))
+
+    def test_a_body_that_cannot_be_read_was_rejected(self) -> None:
+        """By a request that has a key: such a refusal has a row, and says the same."""
+        front = self.front(limits=FrontLimits(max_body_bytes=10))
+        reply = front.chat()
+        self.assert_error(reply, 413, "request_too_large")
+        self.assertLessEqual(self.NOTHING_DONE.items(), dict(reply.headers).items())
+        self.assertEqual(front.rows(1)[0]["exit"], "rejected")
+
+    def test_an_error_of_ours_has_failed(self) -> None:
+        """Whether something was called, nobody knows."""
+        front = self.front()
+        fault = ZeroDivisionError()
+        client = self.client(front)
+        with mock.patch.object(front.api.gateway, "authenticate", side_effect=fault):
+            client.chat()
+            self.assert_facts(client.reply(), 500, "internal_error", {"x-gateway-exit": "failed"})
+            self.assertEqual(client.rest(), b"")
+        front.errors.remove(fault)
 
 
 class RecordTest(FrontCase):

@@ -116,7 +116,7 @@ class Front:
             self.world.clock,
             exempt=EXEMPT_PATHS.__contains__,
             on_error=self._on_error,
-            stamp=lambda: [request_id(self.world.gateway.new_facts())],
+            stamp=lambda refusal: self.api.stamp(refusal),
         )
         self.key = self.world.key()
         self.server.start()
