@@ -24,7 +24,6 @@ from gateway.config import load
 from gateway.data_dir import DataDir
 from gateway.engines.threads import BlockingEffects
 from gateway.errors import ClientGone, Draining
-from gateway.headers import request_id
 from gateway.http_head import HttpRefusal
 from gateway.oplog import OpLog
 from gateway.providers import LiveProvider, Provider

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 from urllib.parse import unquote
 
-from gateway.answers import NO_STORE
+from gateway.answers import NO_STORE, Headers
 from gateway.clock import Clock
 from gateway.commands import CommandError, Commands
 from gateway.context import Facts, Principal, RequestContext
@@ -135,7 +135,7 @@ class Api:
         """
         facts = self.gateway.new_facts()
         if refusal.status == InternalError.status:
-            return [request_id(facts), ("x-gateway-exit", Exit.FAILED)]
+            return [request_id(facts), f"x-gateway-exit: {Exit.FAILED}"]
         facts.exit = Exit.REJECTED
         return fact_headers(facts, self._clock.now_s())
 

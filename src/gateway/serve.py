@@ -32,7 +32,6 @@ from gateway.drive import drive
 from gateway.engines.threads import BlockingEffects
 from gateway.errors import ClientGone, Draining, DrainingError, StoreUnavailable
 from gateway.gateway import Gateway
-from gateway.headers import request_id
 from gateway.http_head import HttpRefusal
 from gateway.metrics import Metrics
 from gateway.oplog import OpLog

@@ -19,7 +19,6 @@ from gateway.clock import Clock, RealClock
 from gateway.engines.threads import BlockingEffects
 from gateway.errors import ClientGone, Draining
 from gateway.exchange import Exchange
-from gateway.headers import request_id
 from gateway.http_head import HttpRefusal
 from gateway.metrics import Metrics
 from gateway.oplog import OpLog
