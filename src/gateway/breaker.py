@@ -13,6 +13,8 @@ What is a failure is not known here. Time is handed in.
 import threading
 from enum import Enum, StrEnum, auto
 
+from msgspec import Struct
+
 _NS = 1_000_000_000
 _ANSWERED = -1
 
@@ -31,26 +33,27 @@ class _Outcome(Enum):
     RELEASE = auto()
 
 
-class Permit:
+_CLOSED, _OPEN, _HALF_OPEN = BreakerState
+_SUCCESS, _FAILURE, _RELEASE = _Outcome
+
+
+class Permit(Struct, eq=False):
     """Leave to make one call. Answer it exactly once; only the first answer counts. The breaker's lock guards it."""
 
-    __slots__ = ("_breaker", "_generation")
-
-    def __init__(self, breaker: "Breaker", generation: int) -> None:
-        self._breaker = breaker
-        self._generation = generation
+    _breaker: "Breaker"
+    _generation: int
 
     def success(self, now_s: float) -> None:
         """The deployment answered: the count of failures starts anew; a probe closes the breaker."""
-        self._breaker._answer(self, _Outcome.SUCCESS, now_s)
+        self._breaker._answer(self, _SUCCESS, now_s)
 
     def failure(self, now_s: float) -> None:
         """The deployment is sick: one more failure in a row; a probe opens the breaker for a full cooldown."""
-        self._breaker._answer(self, _Outcome.FAILURE, now_s)
+        self._breaker._answer(self, _FAILURE, now_s)
 
     def release(self, now_s: float) -> None:
         """Nothing was learnt of the deployment: nothing changes; a probe's place is free at once."""
-        self._breaker._answer(self, _Outcome.RELEASE, now_s)
+        self._breaker._answer(self, _RELEASE, now_s)
 
 
 class Breaker:
@@ -68,7 +71,7 @@ class Breaker:
         self._threshold = threshold
         self._cooldown_ns = round(cooldown_s * _NS)
         self._lock = threading.Lock()
-        self._state = BreakerState.CLOSED
+        self._state = _CLOSED
         self._generation = 0
         self._first_probe = 0
         self._failures = 0
@@ -77,62 +80,62 @@ class Breaker:
     def permit(self, now_s: float) -> Permit | None:
         """Leave to call the deployment at monotonic `now_s`, or None. A permit is to be answered on every way out."""
         generation, state = self._generation, self._state  # in this order: the generation is never a later state's
-        if state is BreakerState.CLOSED:
+        if state is _CLOSED:
             return Permit(self, generation)
         now_ns = round(now_s * _NS)
         with self._lock:
-            if self._state is not BreakerState.CLOSED:
+            if self._state is not _CLOSED:
                 if now_ns < self._until_ns:
                     return None
-                if self._state is BreakerState.OPEN:
+                if self._state is _OPEN:
                     self._first_probe = self._generation + 1
-                self._enter(BreakerState.HALF_OPEN, now_ns + self._cooldown_ns)
+                self._enter(_HALF_OPEN, now_ns + self._cooldown_ns)
             return Permit(self, self._generation)
 
     def wait_s(self, now_s: float) -> float:
         """Seconds until a caller gets a permit, 0.0 if now. While a probe is out: until it expires, at the latest."""
         state = self._state
-        if state is BreakerState.CLOSED:
+        if state is _CLOSED:
             return 0.0
         now_ns = round(now_s * _NS)
         with self._lock:
-            return 0.0 if self._state is BreakerState.CLOSED else max(self._until_ns - now_ns, 0) / _NS
+            return 0.0 if self._state is _CLOSED else max(self._until_ns - now_ns, 0) / _NS
 
     def state(self, now_s: float) -> BreakerState:
         """What a caller would meet; changes nothing."""
         state = self._state
-        if state is BreakerState.CLOSED:
+        if state is _CLOSED:
             return state
         now_ns = round(now_s * _NS)
         with self._lock:
-            if self._state is BreakerState.OPEN and now_ns >= self._until_ns:
-                return BreakerState.HALF_OPEN
+            if self._state is _OPEN and now_ns >= self._until_ns:
+                return _HALF_OPEN
             return self._state
 
     def _answer(self, permit: Permit, outcome: _Outcome, now_s: float) -> None:
-        if outcome is _Outcome.SUCCESS and self._state is BreakerState.CLOSED and not self._failures:
+        if outcome is _SUCCESS and self._state is _CLOSED and not self._failures:
             permit._generation = _ANSWERED
             return
         now_ns = round(now_s * _NS)
         with self._lock:
             generation, permit._generation = permit._generation, _ANSWERED
-            if generation == self._generation or (outcome is _Outcome.SUCCESS and self._probed(generation)):
+            if generation == self._generation or (outcome is _SUCCESS and self._probed(generation)):
                 self._learn(outcome, now_ns)
 
     def _probed(self, generation: int) -> bool:
         """Whether a permit is that of a probe since the breaker last opened, its place lost or not."""
-        return self._state is BreakerState.HALF_OPEN and generation >= self._first_probe
+        return self._state is _HALF_OPEN and generation >= self._first_probe
 
     def _learn(self, outcome: _Outcome, now_ns: int) -> None:
         """A failed probe is one more failure in a row: only a success ends the row."""
-        if outcome is _Outcome.FAILURE:
+        if outcome is _FAILURE:
             self._failures += 1
             if self._failures >= self._threshold:
-                self._enter(BreakerState.OPEN, now_ns + self._cooldown_ns)
-        elif outcome is _Outcome.SUCCESS:
+                self._enter(_OPEN, now_ns + self._cooldown_ns)
+        elif outcome is _SUCCESS:
             self._failures = 0
-            if self._state is BreakerState.HALF_OPEN:
-                self._enter(BreakerState.CLOSED, now_ns)
+            if self._state is _HALF_OPEN:
+                self._enter(_CLOSED, now_ns)
         else:
             self._until_ns = min(self._until_ns, now_ns)
 

@@ -52,12 +52,16 @@ class _Pause:
     why: Absence
 
 
+_ONE_FREE = [None]
+"""The pauses of a deployment with one credential, which has none."""
+
 _NO_OTHER = _Pause(math.inf, Absence.REFUSED)
 """What keeps a call from another credential where there is none."""
 
 
 class DeploymentHealth:
-    """One deployment's. `_lock` guards `_pauses`, `_turn` and `_told`; breaker and budget lock themselves.
+    """One deployment's. `_lock` guards each change of `_pauses`, `_turn` and `_told`, and looks at several pauses; one
+    look that finds a free credential does not take it. Breaker and budget lock themselves.
 
     credentials  how many its provider has; one that needs none counts as one
     """
@@ -123,6 +127,8 @@ class DeploymentHealth:
 
     def _pause(self, now_s: float, beside: int | None = None) -> _Pause | None:
         """The pause that ends first, but for credential `beside`; None if a credential is free."""
+        if beside is None and None in self._pauses:
+            return None
         soonest = _NO_OTHER
         with self._lock:
             for credential, pause in enumerate(self._pauses):
@@ -135,6 +141,8 @@ class DeploymentHealth:
         return soonest
 
     def _next_credential(self, now_s: float) -> int | None:
+        if self._pauses == _ONE_FREE:
+            return 0
         with self._lock:
             count = len(self._pauses)
             for step in range(1, count + 1):

@@ -206,7 +206,7 @@ class Metrics:
 
     def _enter_request(self, facts: tuple[RequestRow, int, float, float]) -> None:
         row, cost_nanousd, duration_s, overhead_s = facts
-        self._requests[row.exit, row.status, _own(row.code)] += 1
+        self._requests[row.exit, row.status, "" if row.code is None else _own(row.code)] += 1
         self._durations[row.exit].observe(duration_s)
         if row.attempts:
             self._overhead.observe(overhead_s if overhead_s > 0 else 0.0)
@@ -232,8 +232,6 @@ class Metrics:
         self._calls[call] += 1
 
 
-def _own(code: str | None) -> str:
-    """A code of a bounded set; empty, which Prometheus takes for no label, if there is none."""
-    if code is None:
-        return ""
+def _own(code: str) -> str:
+    """A code of a bounded set."""
     return code if code in CODES else "other"
