@@ -40,7 +40,9 @@ DONE = b"[DONE]"
 CHAT = "/v1/chat/completions"
 USAGE_WANTED: dict[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
 
-Headers = Sequence[tuple[str, str]]
+Pairs = Sequence[tuple[str, str]]
+"""Names and values of headers; the gateway itself writes whole lines."""
+
 Body = Mapping[str, Any] | bytes | None
 
 
@@ -125,7 +127,7 @@ class Front:
         """What a client library is given."""
         return f"http://127.0.0.1:{self.server.server_port}/v1"
 
-    def ask(self, method: str, path: str, body: Body = None, headers: Headers = (), *, key: str | None = "") -> "Reply":
+    def ask(self, method: str, path: str, body: Body = None, headers: Pairs = (), *, key: str | None = "") -> "Reply":
         """One request on a connection of its own; `key` is this front's unless given, None sends no key."""
         client = Client(self)
         try:
@@ -134,11 +136,11 @@ class Front:
         finally:
             client.close()
 
-    def chat(self, headers: Headers = (), *, key: str | None = "", **fields: Any) -> "Reply":
+    def chat(self, headers: Pairs = (), *, key: str | None = "", **fields: Any) -> "Reply":
         """One chat request."""
         return self.ask("POST", CHAT, chat(**fields), headers, key=key)
 
-    def bearer(self, key: str | None = "") -> Headers:
+    def bearer(self, key: str | None = "") -> Pairs:
         """The header with the key."""
         return [] if key is None else [("Authorization", f"Bearer {key or self.key}")]
 
@@ -253,7 +255,7 @@ class Reply:
     """One answer as it came; `pieces` are the chunks of a chunked body."""
 
     status: int
-    headers: Headers
+    headers: Pairs
     body: bytes
     pieces: Sequence[bytes] = ()
 
@@ -303,7 +305,7 @@ class Client:
         self._file = self.sock.makefile("rb")
         self._front = front
 
-    def request(self, method: str, path: str, body: Body = None, headers: Headers = ()) -> None:
+    def request(self, method: str, path: str, body: Body = None, headers: Pairs = ()) -> None:
         """Send a request in one write."""
         raw = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
         framing = [] if body is None else [("Content-Length", str(len(raw)))]
@@ -311,11 +313,11 @@ class Client:
         head = "".join([f"{method} {path} HTTP/1.1\r\n", *(f"{name}: {value}\r\n" for name, value in fields), "\r\n"])
         self.sock.sendall(head.encode("latin-1") + raw)
 
-    def chat(self, headers: Headers = (), **fields: Any) -> None:
+    def chat(self, headers: Pairs = (), **fields: Any) -> None:
         """Send a chat request with the front's key."""
         self.request("POST", CHAT, chat(**fields), [*self._front.bearer(), *headers])
 
-    def head(self) -> tuple[int, Headers]:
+    def head(self) -> tuple[int, Pairs]:
         """Status and headers of the next answer."""
         line = self._file.readline()
         if not line:
