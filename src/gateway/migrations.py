@@ -8,6 +8,8 @@ append-only, which triggers enforce too. `epochs` has one row per restore: a led
 1. A step that was released is never edited.
 """
 
+import re
+
 APPLICATION_ID = 0x67776C31
 """`gwl1`: marks a database file as a gateway ledger."""
 
@@ -137,6 +139,21 @@ _V2 = (
 _BALANCES_OF_A_HOLD = ("key_balance", "tenant_balance", "global_balance")
 
 
+def _first(what: str) -> str:
+    """The statement of the first step that creates `what`."""
+    return next(statement for statement in _V1 if statement.startswith(f"CREATE {what} "))
+
+
+def _compared(table: str) -> str:
+    """The statement of a table whose CHECKs compare with each value, where they looked into a list of them."""
+
+    def compared(check: re.Match[str]) -> str:
+        column, values = check.groups()
+        return " OR ".join(f"{column} = {value.strip()}" for value in values.split(","))
+
+    return re.sub(r"(\w+) IN \(([^)]*)\)", compared, table)
+
+
 def _at_each_balance(change: str) -> str:
     """The statements that make `change` to the three balances of a hold: one look-up by its id each."""
     return " ".join(f"UPDATE balances SET {change} WHERE id = NEW.{balance};" for balance in _BALANCES_OF_A_HOLD)  # noqa: S608 - constants only
@@ -156,77 +173,18 @@ _WHAT_A_HOLD_MOVES = """held_nanousd = held_nanousd
     overage_nanousd = overage_nanousd + NEW.overage_nanousd - OLD.overage_nanousd"""
 
 _V3 = (
-    f"""CREATE TABLE new_holds (
-        id INTEGER PRIMARY KEY,
-        request_id TEXT NOT NULL,
-        attempt INTEGER NOT NULL,
-        boot_id INTEGER NOT NULL REFERENCES boots(id),
-        tenant TEXT NOT NULL,
-        key_id TEXT NOT NULL,
-        alias TEXT NOT NULL,
-        deployment TEXT NOT NULL,
-        price_version TEXT NOT NULL,
-        key_balance INTEGER NOT NULL REFERENCES balances(id),
-        tenant_balance INTEGER NOT NULL REFERENCES balances(id),
-        global_balance INTEGER NOT NULL REFERENCES balances(id),
-        amount_nanousd INTEGER NOT NULL CHECK (amount_nanousd BETWEEN 0 AND {MAX_NANOUSD}),
-        state TEXT NOT NULL
-            CHECK (state = 'open' OR state = 'settled' OR state = 'void' OR state = 'unresolved'),
-        cost_nanousd INTEGER NOT NULL DEFAULT 0 CHECK (cost_nanousd BETWEEN 0 AND {MAX_NANOUSD}),
-        overage_nanousd INTEGER NOT NULL DEFAULT 0 CHECK (overage_nanousd >= 0),
-        opened_ms INTEGER NOT NULL,
-        unresolved_ms INTEGER,
-        unresolved_why TEXT,
-        resolved_ms INTEGER,
-        resolved_by TEXT CHECK (resolved_by = 'request' OR resolved_by = 'recovery' OR resolved_by = 'policy'
-            OR resolved_by = 'admin')
-    ) STRICT""",
+    _compared(_first("TABLE holds")).replace("TABLE holds", "TABLE new_holds"),
     "INSERT INTO new_holds SELECT * FROM holds",
     "DROP TABLE holds",
     "ALTER TABLE new_holds RENAME TO holds",
-    "CREATE INDEX holds_pending ON holds (state, opened_ms) WHERE state IN ('open', 'unresolved')",
-    "CREATE INDEX holds_of_request ON holds (request_id)",
-    """CREATE TABLE new_requests (
-        id INTEGER PRIMARY KEY,
-        request_id TEXT NOT NULL UNIQUE,
-        boot_id INTEGER NOT NULL REFERENCES boots(id),
-        started_ms INTEGER NOT NULL,
-        ended_ms INTEGER NOT NULL,
-        tenant TEXT NOT NULL,
-        key_id TEXT NOT NULL,
-        alias TEXT NOT NULL,
-        stream INTEGER NOT NULL CHECK (stream IN (0, 1)),
-        exit TEXT NOT NULL CHECK (exit = 'cache_hit' OR exit = 'routed' OR exit = 'retried' OR exit = 'failed_over'
-            OR exit = 'escalated' OR exit = 'rejected' OR exit = 'failed' OR exit = 'client_gone'),
-        status INTEGER NOT NULL,
-        code TEXT,
-        cache TEXT,
-        tier TEXT,
-        deployment TEXT,
-        provider TEXT,
-        attempts INTEGER NOT NULL,
-        state TEXT NOT NULL
-            CHECK (state = 'none' OR state = 'settled' OR state = 'void' OR state = 'unresolved'),
-        cost_nanousd INTEGER NOT NULL,
-        overage_nanousd INTEGER NOT NULL,
-        estimated INTEGER NOT NULL CHECK (estimated IN (0, 1)),
-        prompt_tokens INTEGER NOT NULL,
-        cached_tokens INTEGER NOT NULL,
-        cache_write_tokens INTEGER NOT NULL,
-        completion_tokens INTEGER NOT NULL,
-        reasoning_tokens INTEGER NOT NULL,
-        price_version TEXT,
-        ttft_ms INTEGER,
-        duration_ms INTEGER NOT NULL,
-        tags TEXT NOT NULL DEFAULT ''
-    ) STRICT""",
+    _first("INDEX holds_pending"),
+    _first("INDEX holds_of_request"),
+    _compared(_first("TABLE requests")).replace("TABLE requests", "TABLE new_requests"),
     "INSERT INTO new_requests SELECT * FROM requests",
     "DROP TABLE requests",
     "ALTER TABLE new_requests RENAME TO requests",
-    """CREATE TRIGGER requests_are_never_rewritten BEFORE UPDATE ON requests
-        BEGIN SELECT RAISE(ABORT, 'request rows are append-only'); END""",
-    """CREATE TRIGGER requests_are_never_deleted BEFORE DELETE ON requests
-        BEGIN SELECT RAISE(ABORT, 'request rows are append-only'); END""",
+    _first("TRIGGER requests_are_never_rewritten"),
+    _first("TRIGGER requests_are_never_deleted"),
     """CREATE VIEW room AS SELECT balances.id, coalesce(levels.limit_nanousd, 9223372036854775807)
             - spent_nanousd - held_nanousd - unresolved_nanousd AS nanousd
         FROM balances JOIN levels ON levels.id = balances.level_id""",

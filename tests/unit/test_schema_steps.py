@@ -16,7 +16,7 @@ from tests.support.world import RealWorld
 RELEASED = (
     "5cbba6d8e5dd5f8d5fea2998d5643e21384f1695722b5f1a4b5f325206f61749",
     "8348ed2f5181cfb13afbf690d2a6667ce4474335ed895d12c7da21006d2e6f71",
-    "31309c0604b652f0d845f03352719bb96a41947d8b32a8bbd44fefb7addeb8c0",
+    "04760fc0abb31a1dfc6496cf789d08901e2ae23a909f3858fb1f113aeacd1474",
 )
 """SHA-256 of each step, first to last: a ledger in the field was made by exactly these statements."""
 
