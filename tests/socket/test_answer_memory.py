@@ -2,11 +2,13 @@
 
 import json
 import socket
+import threading
 from typing import Any
 
 from tests.support.front import (
     CHAT,
     DONE,
+    END,
     ONE_TRY,
     ROLE,
     STREAM_HEAD,
@@ -18,7 +20,6 @@ from tests.support.front import (
     event,
     fleet,
     sse,
-    stream,
     whole,
 )
 from tests.support.scripted_upstream import Peer, Request, chunk
@@ -132,10 +133,24 @@ class SumTest(FrontCase):
     def test_a_stream_that_has_no_room_is_not_remembered(self) -> None:
         """It is relayed all the same; once there is room the next one is."""
         asked: dict[str, Any] = {"temperature": 0, "stream": True}
-        words = [ROLE, *[event({"content": "x" * 50_000})] * 4, event(finish="stop"), DONE]
-        front = self.live(stream(*words), more=memory(40_000_000))
+        words = [*[event({"content": "x" * 50_000})] * 4, event(finish="stop"), DONE]
+        is_heard = threading.Event()
+
+        def reply(peer: Peer, request: Request) -> None:
+            peer.send(STREAM_HEAD, sse(ROLE), sse(HEL))
+            self.assertTrue(is_heard.wait(10))
+            peer.send(*map(sse, words), END)
+
+        front = self.live(reply, more=memory(40_000_000))
         self.assertTrue(front.answer_room.take(40_000_000))
-        self.assertEqual(len(front.chat(**asked).text), 200_000)
+        client = self.client(front)
+        client.chat(**asked)
+        self.assertEqual(client.head()[0], 200)
+        heard = [client.piece()]
+        is_heard.set()
+        while (piece := client.piece()) is not None:
+            heard.append(piece)
+        self.assertEqual(b"".join(filter(None, heard)).count(b"x" * 50_000), 4)
         front.answer_room.give(40_000_000)
         self.assertEqual([front.chat(**asked).get("x-gateway-cache") for _ in range(2)], ["miss", "hit"])
 
