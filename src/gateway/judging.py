@@ -13,15 +13,14 @@ Rules:
 - a share of the hits by an alias is judged again, the other way about; unless the answer is a yes, the alias ends
 - queue and index are bounded; what finds no place is counted, and let go
 
-Locks: `_changed` guards `_jobs`, `_purges`, `_is_busy`, `_is_closed` and `_counts`. `_near` and `_calls_s` belong to
-the thread.
+Locks: `_changed` guards `_jobs`, `_purges`, `_is_busy` and `_is_closed`. `_near` and `_calls_s` belong to the thread.
 """
 
 import hashlib
 import os
 import select
 import threading
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -44,6 +43,7 @@ from gateway.semantic.grey import Bar, bar, mark
 from gateway.semantic.judgement import Verdict, prompt, verdict
 from gateway.semantic.verifier import Question, read, verify
 from gateway.semantic_cache import Asked, SemanticCache
+from gateway.tally import Tally
 from llmkit.embed import Embedder
 from llmkit.types import Cancel
 
@@ -181,7 +181,7 @@ class Judging:
         self._changed = threading.Condition()
         self._jobs: deque[Callable[[], None]] = deque()
         self._purges: list[str | None] = []
-        self._counts: Counter[tuple[str, str]] = Counter()
+        self._tally = Tally(_FAMILIES)
         self._is_busy = self._is_closed = False
         self._stop = threading.Event()
         self._ending = _Ending()
@@ -197,7 +197,7 @@ class Judging:
         """
         learnt = _Learnt(asked.tenant, asked.epoch, asked.partition, asked.question, digest)
         if not self._hand_over(partial(self._learn, learnt, judge)):
-            self._count("questions", Course.DROPPED)
+            self._tally.count("questions", Course.DROPPED)
 
     def note_hit(self, asked: Asked, alias: Alias, judge: Judge) -> None:
         """An alias has answered a question: judge it again, now and then. Never blocks."""
@@ -205,7 +205,7 @@ class Judging:
             return
         pair = Pair(asked.tenant, asked.epoch, asked.partition, alias.question, alias.other)
         if not self._hand_over(partial(self._audit, pair, judge)):
-            self._count("audits", Silence.DROPPED)
+            self._tally.count("audits", Silence.DROPPED)
 
     def forget(self, tenant: str | None) -> None:
         """Let go of all texts of a tenant, or of everybody, soon."""
@@ -219,11 +219,9 @@ class Judging:
         questions by Course, verdicts and audits by Verdict and Silence, bars by Bar
         """
         with self._changed:
-            counts, waiting = dict(self._counts), len(self._jobs)
-        told: dict[str, Any] = {"entries": self._near.entries, "bytes": self._near.bytes, "waiting": waiting}
-        for family, names in _FAMILIES.items():
-            told[family] = {name: counts.get((family, name), 0) for name in names}
-        return told
+            waiting = len(self._jobs)
+        near = self._near
+        return {"entries": near.entries, "bytes": near.bytes, "waiting": waiting, **self._tally.told()}
 
     def flush(self) -> None:
         """Return once all that was handed over before is done, or the thread has ended."""
@@ -250,10 +248,6 @@ class Judging:
             self._jobs.append(job)
             self._changed.notify_all()
             return True
-
-    def _count(self, family: str, name: str) -> None:
-        with self._changed:
-            self._counts[family, name] += 1
 
     # --- on the thread --------------------------------------------------------------------------------------------
 
@@ -282,7 +276,7 @@ class Judging:
 
     def _learn(self, learnt: _Learnt, judge: Judge) -> None:
         if learnt.epoch != self._semantic.epoch(learnt.tenant):
-            self._count("questions", Course.STALE)
+            self._tally.count("questions", Course.STALE)
             return
         text = learnt.question.text
         (vector,) = self._embedder.embed([text])
@@ -290,7 +284,7 @@ class Judging:
         near = self._search(group, vector, judge.least)
         known = _Known(text, learnt.tenant, learnt.epoch, learnt.digest, self._semantic.end_ms())
         self._near.put(group, text, vector, known)
-        self._count("questions", self._course(learnt, judge, near))
+        self._tally.count("questions", self._course(learnt, judge, near))
 
     def _search(self, group: bytes, vector: Sequence[float], least: float) -> list[Near[_Known]]:
         search = self._near.search(group, vector, least)
@@ -321,7 +315,7 @@ class Judging:
         if verify(pair.one, pair.other) is None:
             return Course.KNOWN
         if (reason := bar(pair.one, pair.other)) is not None:
-            self._count("bars", reason)
+            self._tally.count("bars", reason)
             return Course.BARRED
         if drive(self._semantic.aliases.knows(pair, judge.name)):
             return Course.KNOWN
@@ -334,17 +328,17 @@ class Judging:
         if not self._may_call(judge.per_minute):
             return Course.CAPPED
         said = self._said(pair, judge.name, judge.ask)
-        self._count("verdicts", said)
+        self._tally.count("verdicts", said)
         if isinstance(said, Verdict):
             drive(self._semantic.aliases.note(pair, judge.name, same=said is Verdict.SAME))
         return Course.ASKED
 
     def _audit(self, pair: Pair, judge: Judge) -> None:
         if not self._may_call(judge.per_minute):
-            self._count("audits", Silence.CAPPED)
+            self._tally.count("audits", Silence.CAPPED)
             return
         said = self._said(pair.turned, judge.auditor, judge.ask)
-        self._count("audits", said)
+        self._tally.count("audits", said)
         if isinstance(said, Verdict) and said is not Verdict.SAME:
             drive(self._semantic.aliases.note(pair, judge.name, same=False))
 

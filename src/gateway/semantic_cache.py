@@ -13,13 +13,9 @@ Rules:
   it), the verifier's version and its canonical key: another partition, or another version, finds nothing
 - an index is kept as answers are: sealed, under bounds, with one writer, in a file that may be lost
 - every failure is a miss, and is told to `on_error`; only a purge fails aloud
-
-Locks: `_lock` guards `_counts`.
 """
 
 import hashlib
-import threading
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -36,6 +32,7 @@ from gateway.semantic.eligible import Ineligible, refusal
 from gateway.semantic.grey import bar
 from gateway.semantic.turn import Unfit, asking, question_of
 from gateway.semantic.verifier import VERSION, Question, Veto, read, verify
+from gateway.tally import Tally
 
 MOST_WORDINGS: Final = 8
 """Of one canonical key: each is verified in turn, and those that differ by their order alone share a key."""
@@ -127,8 +124,7 @@ class SemanticCache:
         self._clock = clock
         self._on_error = on_error
         self.aliases = Aliases(index, ttl_s=ttl_s, clock=clock)
-        self._lock = threading.Lock()
-        self._counts: Counter[tuple[str, str]] = Counter()
+        self._tally = Tally(_FAMILIES)
 
     async def ask(self, messages: Messages, tenant: str, key_of: KeyOf) -> Asked | None:
         """The question of a request, with the wordings that may answer it; None, and counted, if it has none.
@@ -156,7 +152,7 @@ class SemanticCache:
             return None
         if found is not None:
             outcome = _OUTCOMES[found.alias is not None, serve]
-        self._count("lookups", outcome)
+        self._tally.count("lookups", outcome)
         return found
 
     def remember(self, asked: Asked) -> None:
@@ -175,7 +171,7 @@ class SemanticCache:
     def note_comparison(self, found: Found, *, equal: bool) -> None:
         """An answer that was withheld, and the one that came from the upstream, say the same, or not."""
         family = "comparisons" if found.alias is None else "judged_comparisons"
-        self._count(family, "equal" if equal else "different")
+        self._tally.count(family, "equal" if equal else "different")
 
     async def is_answered(self, digest: bytes, tenant: str) -> bool:
         """Whether the exact cache has an answer under a digest."""
@@ -202,11 +198,7 @@ class SemanticCache:
         index = self._index.stats()
         told: dict[str, Any] = {name: index[name] for name in ("entries", "bytes", "stored", "dropped")}
         told |= {name: index[name] for name in ("evicted", "expired")}
-        with self._lock:
-            counts = dict(self._counts)
-        for family, names in _FAMILIES.items():
-            told[family] = {name: counts.get((family, name), 0) for name in names}
-        return told
+        return told | self._tally.told()
 
     def flush(self) -> None:
         """Return once all that was handed over before is in the file, or was dropped."""
@@ -220,7 +212,7 @@ class SemanticCache:
         text = question_of(messages)
         reason = text if isinstance(text, Unfit) else refusal(text)
         if reason is not None:
-            self._count("ineligible", reason)
+            self._tally.count("ineligible", reason)
             return None
         question, message = read(text), messages[-1]
         partition = key_of(asking(message, ""))
@@ -242,7 +234,7 @@ class SemanticCache:
         for wording in _living(asked.wordings, self._clock.wall_ms()):
             refutation = verify(asked.question, wording.question)
             if refutation is not None:
-                self._count("vetoes", refutation.veto)
+                self._tally.count("vetoes", refutation.veto)
                 outcome = Outcome.VETOED if outcome is Outcome.MISS else outcome
                 continue
             match = await self._match(asked, wording.question)
@@ -262,10 +254,6 @@ class SemanticCache:
         digest = asked.digest_of(wording.text)
         hit = await self._answers.find(digest, asked.tenant)
         return None if hit is None else Match(digest, hit)
-
-    def _count(self, family: str, name: str) -> None:
-        with self._lock:
-            self._counts[family, name] += 1
 
 
 def explain(asked: str, stored: str) -> dict[str, Any]:

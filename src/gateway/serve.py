@@ -45,7 +45,7 @@ from llmkit.client import OpenAICompatClient
 from llmkit.errors import ProviderError
 from llmkit.money import format_usd
 from llmkit.transport import Timeouts
-from tracekit.sinks import JsonlSink, MemorySink
+from tracekit.sinks import JsonlSink, MemorySink, Sink
 from tracekit.trace import Tracer
 
 DEFAULT_CONFIG = "gateway.toml"
@@ -314,10 +314,10 @@ class Process:
         )
 
     def _tracer(self, stack: ExitStack) -> Tracer:
-        if self._trace_file is None:
-            return Tracer(MemorySink(), random_bytes=RandomPool(os.urandom))
-        sink = JsonlSink(self._trace_file)
-        stack.callback(sink.close)
+        sink: Sink = MemorySink()
+        if self._trace_file is not None:
+            sink = file = JsonlSink(self._trace_file)
+            stack.callback(file.close)
         return Tracer(sink, random_bytes=RandomPool(os.urandom))
 
     def _limits(self) -> FrontLimits:

@@ -23,7 +23,7 @@ import queue
 import sqlite3
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -194,15 +194,12 @@ class SqliteStore:
         self._alarm()
 
     async def read(self, sql: str, params: Sequence[Value] = ()) -> list[Record]:
-        with self._reading:
-            reader = self._take_reader()
+        with self._lent_reader() as reader:
             try:
                 records = reader.execute(sql, params).fetchall()
             except sqlite3.Error as error:
                 self._fails(Doing.READ, error)
                 raise StoreUnavailable from error
-            finally:
-                self._give_back(reader)
         self._succeeds(Doing.READ)
         return records
 
@@ -222,12 +219,8 @@ class SqliteStore:
                 raise CopyTooSlow(f"{most_growth >> 20} MiB were committed before all was copied: take a faster disk")
 
         between()
-        with self._reading:
-            reader = self._take_reader()
-            try:
-                copy(reader, draft, between=between)
-            finally:
-                self._give_back(reader)
+        with self._lent_reader() as reader:
+            copy(reader, draft, between=between)
 
     def close(self) -> None:
         """Commit what is queued, then close the file. Work that cannot be committed now is lost with the process.
@@ -245,6 +238,16 @@ class SqliteStore:
                 self._idle_readers.pop().close()
         if not self._lost:
             self._writer.close()
+
+    @contextlib.contextmanager
+    def _lent_reader(self) -> Iterator[sqlite3.Connection]:
+        """One of the connections for reading, for this block alone. Raises StoreUnavailable."""
+        with self._reading:
+            reader = self._take_reader()
+            try:
+                yield reader
+            finally:
+                self._give_back(reader)
 
     def _take_reader(self) -> sqlite3.Connection:
         with self._mutex:
