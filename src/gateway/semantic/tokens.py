@@ -22,7 +22,6 @@ from gateway.semantic.inflection import form_of
 from gateway.semantic.words import PAUSES
 
 OF: Final = "of"
-POSSESSIVE: Final = "'s"
 NUMBER: Final = "#"
 """Begins the key of a number."""
 
@@ -48,14 +47,14 @@ def said(words: Sequence[str], frame: Frame) -> Said:
     words = [word for word in words if word not in PAUSES]
     place = _first_auxiliary(words) if frame in HOLDS_AUXILIARY else None
     if place is None:
-        return Said(_tokens(words, counted(words, frame if frame in HOLDS_AUXILIARY else None)), "", "")
+        return Said(_tokens(words, _counted(words, frame)), "", "")
     auxiliary = AUXILIARIES[words[place]]
     rest = words[:place] + words[place + 1 :]
     if frame is Frame.WHAT and place == 0 and len(rest) == 2 and rest[1] == "mean":
         return Said([Token(rest[0] if rest[0] in CLOSED else _key(rest[0])), Token("mean")], *auxiliary)
     if auxiliary.kind == "do" and rest and rest[-1] == "have":
         rest.pop()
-    return Said(_tokens(rest, counted(rest, None)), *auxiliary)
+    return Said(_tokens(rest, counted(rest, None, place)), *auxiliary)
 
 
 def key_of(word: str) -> str:
@@ -69,6 +68,13 @@ def key_of(word: str) -> str:
 
 def _first_auxiliary(words: Sequence[str]) -> int | None:
     return next((place for place, word in enumerate(words) if word in AUXILIARIES), None)
+
+
+def _counted(words: Sequence[str], frame: Frame) -> list[Count]:
+    """Of words without an auxiliary: most frames of that kind are opened by one, and their subject follows."""
+    if frame in HOLDS_AUXILIARY:
+        return counted(words, frame, None)
+    return counted(words, None, None if frame is Frame.MEANING else 0)
 
 
 def _tokens(words: Sequence[str], counts: Sequence[Count]) -> list[Token]:
