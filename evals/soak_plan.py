@@ -67,7 +67,7 @@ REFUSED: Mapping[Kind, frozenset[tuple[int, str]]] = {
 _BILLED = frozenset(Manner) - UNBILLED - {Manner.GOOD, Manner.SLOW}
 """How a call fails that may be billed."""
 
-_FAILED_CALL = frozenset({(502, "upstream_error"), (504, "upstream_timeout")})
+_FAILED_CALL = frozenset({(502, "upstream_error"), (503, "all_providers_failed"), (504, "upstream_timeout")})
 _MUST_BE_REFUSED = frozenset({Kind.NO_KEY, Kind.BROKE})
 ONE_SHOT_SHARE = 0.2
 LIMITED_PER_S, BURST = 1, 5

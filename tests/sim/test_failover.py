@@ -318,6 +318,14 @@ class UnknownMoneyTest(FleetStories):
                     self.assert_row(exit="failed", status=504, state="unresolved", attempts=1)
                     self.assertEqual(self.hold_states(), ["unresolved"])
 
+    def test_without_money_for_any_call_it_is_rejected(self) -> None:
+        """Also if a deployment was passed over before the one that there was no money for."""
+        self.fleet(one={"status": 429, "retry_after": 60}, two=GOOD, limit_nanousd=self.bound())
+        self.assertIsNone(self.ask().error)
+        self.ask()
+        self.assertEqual(self.order, ["one", "two"])
+        self.assert_row(exit="rejected", status=402, attempts=0, state="none")
+
     def test_a_proven_failure_needs_no_second_hold(self) -> None:
         """Money for one call is enough for as many as it takes."""
         bound = self.bound()

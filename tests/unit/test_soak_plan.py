@@ -124,12 +124,12 @@ class JudgeTest(unittest.TestCase):
         for manner in Manner:
             may_be_billed = manner not in UNBILLED | {Manner.GOOD, Manner.SLOW}
             about = replace(ABOUT, manner=manner)
-            for status, code in ((502, "upstream_error"), (504, "upstream_timeout")):
+            for status, code in ((502, "upstream_error"), (503, "all_providers_failed"), (504, "upstream_timeout")):
                 with self.subTest(manner=manner, code=code):
                     expected = Verdict.EXCUSED if may_be_billed else Verdict.UNEXPLAINED_5XX
                     self.assertIs(verdict(Kind.SPENDER, refusal(code), status, about=about), expected)
                     self.assertIs(verdict(Kind.WHOLE, refusal(code), status, about=about), Verdict.UNEXPLAINED_5XX)
-            other = verdict(Kind.SPENDER, refusal("all_providers_failed"), 503, about=about)
+            other = verdict(Kind.SPENDER, refusal("overloaded"), 503, about=about)
             self.assertIs(other, Verdict.UNEXPLAINED_5XX)
 
     def test_each_kind_has_its_refusals(self) -> None:
