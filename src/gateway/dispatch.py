@@ -34,7 +34,7 @@ from gateway.errors import (
     UpstreamTimeout,
     forget,
 )
-from gateway.evidence import Evidence
+from gateway.evidence import Evidence, Reach
 from gateway.health import LONG_PAUSE_S, LONGEST_PAUSE_S, Absence, DeploymentHealth, Entry, Fleet
 from gateway.holds import AlreadyResolved, Purpose
 from gateway.relay import AnswerRefused, Keeper, Relay
@@ -222,7 +222,7 @@ class Dispatcher:
             if not retries:
                 health.retries.note_request(now_s)
             try:
-                return await self._call(walk, turn, entry)
+                return await self._call(walk, turn, entry, is_heard=retries < health.most_heard)
             except AnswerRefused as refused:
                 forget(refused)
                 walk.refused = _Refused(refused, turn.attempt)
@@ -242,8 +242,11 @@ class Dispatcher:
             retries += 1
             await self._wait(walk.context, wait_s)
 
-    async def _call(self, walk: _Walk, turn: _Turn, entry: Entry) -> Answer:
-        """One call, with money behind it; on every way out the permit is answered, and how a call ended is told."""
+    async def _call(self, walk: _Walk, turn: _Turn, entry: Entry, *, is_heard: bool) -> Answer:
+        """One call, with money behind it; on every way out the permit is answered, and how a call ended is told.
+
+        is_heard  whether the breaker is told of a failure that may lie in the request
+        """
         attempt, permit = turn.attempt, entry.permit
         evidence, purpose = attempt.evidence(), _purpose_of(walk, attempt)
         answer_permit: Callable[[float], None] = permit.success
@@ -253,10 +256,10 @@ class Dispatcher:
             is_made = True
             answer, broke = await self._relay(walk, turn, evidence, entry.credential)
             if broke is not None:
-                answer_permit, outcome = permit.failure, broke
+                answer_permit, outcome = permit.failure if is_heard else permit.release, broke
             return answer
         except BaseException as error:
-            answer_permit, outcome = _answer_to(permit, error), _outcome_of(error)
+            answer_permit, outcome = _answer_to(permit, error, is_heard=is_heard), _outcome_of(error)
             raise
         finally:
             now_s = self._clock.now_s()
@@ -397,11 +400,13 @@ def _exit_of(walk: _Walk, turn: _Turn) -> Exit:
     return Exit.RETRIED if walk.context.facts.attempts else Exit.ROUTED
 
 
-def _answer_to(permit: Permit, error: BaseException) -> Callable[[float], None]:
+def _answer_to(permit: Permit, error: BaseException, *, is_heard: bool) -> Callable[[float], None]:
     """How a permit is answered whose call ended in `error`: an answer that was refused is one all the same."""
     if isinstance(error, AnswerRefused):
         return permit.success
-    return permit.failure if isinstance(error, AttemptFailed) and error.verdict.sick else permit.release
+    if isinstance(error, AttemptFailed) and error.verdict.sick and (is_heard or error.verdict.reach is Reach.NOT_SENT):
+        return permit.failure
+    return permit.release
 
 
 def _outcome_of(error: BaseException) -> str:

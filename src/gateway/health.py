@@ -64,9 +64,12 @@ class DeploymentHealth:
     look that finds a free credential does not take it. Breaker and budget lock themselves.
 
     credentials  how many its provider has; one that needs none counts as one
+    most_heard   of one request, only the first so many calls that the upstream got and failed are told to the breaker:
+                 one fewer than open it, for the fault may lie in the request, and others are to be served all the same
     """
 
     def __init__(self, breaker: BreakerConfig, retry: RetryConfig, credentials: int) -> None:
+        self.most_heard = max(breaker.threshold - 1, 1)
         self.retries = RetryBudget(retry.budget_percent, retry.budget_floor)
         self._breaker = Breaker(breaker.threshold, breaker.cooldown_s)
         self._lock = threading.Lock()
