@@ -65,7 +65,7 @@ def loads_object(raw: bytes) -> dict[str, Any]:
 def _count_keys(body: dict[str, Any]) -> int:
     """The keys of all objects together; -1 if an integer or the nesting is beyond its bound."""
     keys = depth = 0
-    level: list[dict[str, Any] | list[Any]] = [body]
+    level: list[Any] = [body]
     while level:
         depth += 1
         if depth > MAX_DEPTH:
