@@ -12,10 +12,11 @@ After a final fault of the storage (see sqlite_faults) the store is lost: it com
 copies the write-ahead log into the database itself, because SQLite's automatism hides the faults that it meets, a
 failed sync among them.
 
-Locks: `_mutex` guards `_waiting`, `_leading`, `_closed`, `_lost` and `_idle_readers`. The writing connection,
-`_committed`, `_uncopied` and `_device_faults` belong to the leader. `_queue` is a deque touched by its atomic ends
-alone, so enqueue() needs no lock, and `_failing` is changed by single dict operations; `_alarmed` is lowered before the
-queue is emptied and raised after it is filled, so no work is ever left without a wake.
+Locks: `_mutex` guards `_waiting`, `_leading`, `_closed`, `_lost` and `_idle_readers`. The writing connection, its one
+cursor (one for each statement would take longer to make than to use), `_committed`, `_uncopied` and `_device_faults`
+belong to the leader. `_queue` is a deque touched by its atomic ends alone, so enqueue() needs no lock, and `_failing`
+is changed by single dict operations; `_alarmed` is lowered before the queue is emptied and raised after it is filled,
+so no work is ever left without a wake.
 """
 
 import contextlib
@@ -68,13 +69,13 @@ _MOST_DEVICE_FAULTS = 2
 
 
 class _SqliteTransaction:
-    """A Transaction over the open transaction of one connection."""
+    """A Transaction over the open transaction of the connection that a cursor is of."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
+    def __init__(self, cursor: sqlite3.Cursor) -> None:
+        self._cursor = cursor
 
     async def execute(self, sql: str, params: Sequence[Value] = ()) -> Result:
-        return run(self._connection, sql, params)
+        return run(self._cursor, sql, params)
 
 
 class _Ticket(Generic[T]):
@@ -132,7 +133,8 @@ class SqliteStore:
         self._writer.execute("PRAGMA wal_autocheckpoint = 0").fetchall()
         self._idle_readers = [self._connect_reader(path)]
         self._reading = threading.BoundedSemaphore(MOST_READERS)
-        self._transaction: Transaction = _SqliteTransaction(self._writer)
+        self._cursor = self._writer.cursor()
+        self._transaction: Transaction = _SqliteTransaction(self._cursor)
         self._on_error = on_error
         self._on_failed = on_failed
         self._on_works = on_works
@@ -350,7 +352,7 @@ class SqliteStore:
     ) -> list[Exception]:
         """Begin, run everything, commit; returns what queued work raised: nobody else waits for that."""
         faults: list[Exception] = []
-        self._writer.execute("BEGIN IMMEDIATE")
+        self._cursor.execute("BEGIN IMMEDIATE")
         for work in queued:
             try:
                 run_one(work)
@@ -365,7 +367,7 @@ class SqliteStore:
                 if not self._is_isolated(error):
                     raise
                 ticket.error = error
-        self._writer.execute("COMMIT")
+        self._cursor.execute("COMMIT")
         return faults
 
     def _undo(self, queued: list[Work[object]], batch: list[_Ticket[Any]]) -> None:

@@ -389,7 +389,9 @@ def _thinking(part: object) -> list[Any]:
 
 def tool_calls(message: JsonObject) -> list[JsonObject]:
     """The calls of a message or a delta. Raises Malformed if they are no list of objects."""
-    calls = message.get("tool_calls") or []
+    calls = message.get("tool_calls")
+    if not calls:
+        return []
     if type(calls) is not list or not all(type(call) is dict for call in calls):
         raise Malformed("tool calls that are no objects")
     return calls

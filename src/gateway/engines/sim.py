@@ -226,7 +226,7 @@ class SimStore:
         """One statement of the open transaction."""
         await Effect(Kind.LEDGER, sql.split(None, 1)[0])
         self._alive()
-        return run(self._writer, sql, params)
+        return run(self._writer.cursor(), sql, params)
 
     def detach(self) -> None:
         """Die: what was not committed is gone, and nothing reaches the file any more."""
