@@ -27,7 +27,7 @@ from gateway.app import Books, Janitor, answer_room, apply_budgets, build_gatewa
 from gateway.clock import Clock, RealClock
 from gateway.config import CacheConfig, Config, ConfigError, load, load_file
 from gateway.data_dir import Control, DataDir
-from gateway.demo import DEMO_BUDGET_USD, DEMO_KEY_NAME, DEMO_TENANT, OPENAI_URL, demo_config
+from gateway.demo import DEMO_BUDGET_USD, DEMO_KEY_NAME, DEMO_TENANT, OPENAI_URL, demo_config, demo_lines
 from gateway.drive import drive
 from gateway.engines.threads import BlockingEffects
 from gateway.errors import ClientGone, Draining, DrainingError, StoreUnavailable
@@ -415,19 +415,3 @@ def mint_demo_key(books: Books) -> str:
         "keys.create", {"tenant": DEMO_TENANT, "name": DEMO_KEY_NAME, "budget_usd": DEMO_BUDGET_USD}
     )
     return str(made["key"])
-
-
-def demo_lines(url: str, key: str, upstream: str | None) -> list[str]:
-    """What a newcomer sees: where requests go, the key, and a line to paste."""
-    goes = f"OPENAI_API_KEY is set: requests go to {upstream} and cost money" if upstream else "no key needed: scripted"
-    body = '{"model": "auto", "messages": [{"role": "user", "content": "Say hello"}]}'
-    return [
-        "",
-        f"demo: {goes}",
-        f"demo key (tenant {DEMO_TENANT}, budget {DEMO_BUDGET_USD} USD, replaced at each start): {key}",
-        "try it:",
-        "",
-        f"curl {url}/v1/chat/completions -H 'Authorization: Bearer {key}' -H 'Content-Type: application/json' "
-        f"-d '{body}'",
-        "",
-    ]
