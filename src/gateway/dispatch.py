@@ -141,7 +141,7 @@ class Dispatcher:
     """Immutable but for the health of the deployments, which locks itself.
 
     draw      gives numbers from [0, 1), for the jitter
-    on_alarm  is told the name of a deployment that an operator must look at, why, and the upstream's status
+    on_failed is told the name of the deployment of each call that failed before its client had content, and the verdict
     on_state  is told the name of a deployment and its state, when that has changed
     on_call   is told the name of the deployment of each call that was made, and how the call ended, in one word
     """
@@ -154,7 +154,7 @@ class Dispatcher:
         clock: Clock,
         *,
         draw: Callable[[], float],
-        on_alarm: Callable[[str, str, int | None], None] = lambda deployment, why, status: None,
+        on_failed: Callable[[str, Verdict], None] = lambda deployment, verdict: None,
         on_state: Callable[[str, str], None] = lambda deployment, state: None,
         on_call: Callable[[str, str], None] = lambda deployment, outcome: None,
     ) -> None:
@@ -163,7 +163,7 @@ class Dispatcher:
         self._retry = retry
         self._clock = clock
         self._draw = draw
-        self._on_alarm = on_alarm
+        self._on_failed = on_failed
         self._on_state = on_state
         self._on_call = on_call
 
@@ -235,6 +235,7 @@ class Dispatcher:
                     raise
                 return _Then.STOP
             walk.fail(verdict)
+            self._on_failed(turn.name, verdict)
             self._pause(turn, entry.credential, verdict)
             wait_s = self._wait_before_again(walk, turn, verdict, entry.credential, retries)
             if wait_s is None:
@@ -307,7 +308,6 @@ class Dispatcher:
         if verdict.pause is Pause.LONG:
             why = Absence.QUOTA if verdict.exhausted else Absence.REFUSED
             wait_s = max(asked_s or 0.0, LONG_PAUSE_S)
-            self._on_alarm(turn.name, why, verdict.status)
         now_s = self._clock.now_s()
         turn.health.pause(credential, now_s + min(wait_s, LONGEST_PAUSE_S), why)
         self._tell_news(turn, now_s)

@@ -32,6 +32,7 @@ from gateway.drive import drive
 from gateway.engines.threads import BlockingEffects
 from gateway.errors import ClientGone, Draining, DrainingError, StoreUnavailable
 from gateway.gateway import Gateway
+from gateway.health import Absence
 from gateway.http_head import HttpRefusal
 from gateway.metrics import Metrics
 from gateway.oplog import OpLog
@@ -41,6 +42,7 @@ from gateway.random_pool import RandomPool
 from gateway.server import FrontLimits, FrontServer
 from gateway.sqlite_file import has_wal_reset_bug
 from gateway.store_log import StoreLog
+from gateway.verdict import Verdict
 from llmkit.client import OpenAICompatClient
 from llmkit.errors import ProviderError
 from llmkit.money import format_usd
@@ -304,14 +306,19 @@ class Process:
             room=self._answer_room,
             on_error=self._log.error,
             metrics=self._metrics,
-            on_alarm=lambda deployment, why, status: self._log.event(
-                "deployment_alarm", deployment=deployment, why=why, status=status
-            ),
+            on_failed=self._tell_failure,
             on_state=lambda deployment, state: self._log.event("deployment_state", deployment=deployment, state=state),
             on_shadow=lambda request_id, entry, question, judged: self._log.routine(
                 "semantic_shadow", request=request_id, entry=entry, question=question, judged=judged
             ),
         )
+
+    def _tell_failure(self, deployment: str, verdict: Verdict) -> None:
+        if verdict.alarm:
+            why = Absence.QUOTA if verdict.exhausted else Absence.REFUSED
+            self._log.event("deployment_alarm", deployment=deployment, why=why, status=verdict.status)
+        else:
+            self._log.seldom("call_failed", deployment=deployment, outcome=verdict.outcome, status=verdict.status)
 
     def _tracer(self, stack: ExitStack) -> Tracer:
         sink: Sink = MemorySink()

@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 from llmkit import wire_json
 from llmkit.errors import ProviderError, ProviderErrorKind, kind_of_status
 from llmkit.http1 import ResponseHead
-from llmkit.openai import Malformed, WireError, as_error, decode_object, from_wire, parse_error
+from llmkit.openai import FLAGGED, Malformed, WireError, as_error, decode_object, from_wire, parse_error
 from llmkit.openai_stream import ChunkShaper
 from llmkit.room import Claim, Room
 from llmkit.sse import DONE, EventTooLarge, SSEReader
@@ -303,8 +303,8 @@ def _error_body(exchange: Exchange) -> bytes:
 
 
 def _refusal(head: ResponseHead, body: bytes, *, api_key: str | None, now_s: float) -> ProviderError:
-    kind = kind_of_status(head.status)
     said = parse_error(head.status, body, api_key)
+    kind = ProviderErrorKind.CLIENT if said.code == FLAGGED else kind_of_status(head.status)
     return ProviderError(
         kind,
         said.message if kind is ProviderErrorKind.CLIENT else f"the upstream answered HTTP {head.status}",

@@ -74,7 +74,7 @@ TABLE = {
     ),
     "401": Row({"status": 401}, "auth", False, True, "refused", "void", JUNK),
     "402": Row({"status": 402}, "auth", False, True, "refused", "void", JUNK),
-    "403": Row({"status": 403}, "auth", False, True, "refused", "void", JUNK),
+    "403": Row({"status": 403}, "auth", False, True, "open", "void", JUNK),
     "404 on the model": Row(
         status(404, "client", code="model_not_found"), "client", False, True, "refused", "void", JUNK
     ),

@@ -206,6 +206,22 @@ class RefusalTest(ClientTest):
                     self.assertEqual((error.kind, error.status), (kind, status))
                     self.assertEqual((error.sent, error.first_byte_seen), (True, True))
 
+    def test_a_prompt_that_moderation_refused_is_the_callers_fault(self) -> None:
+        """In the form that has a 403 for it; any other 403 is about the credential."""
+        for metadata, kind, code in (
+            ({"reasons": ["violence"], "flagged_input": "..."}, "client", "content_policy_violation"),
+            ({"reasons": ["violence"]}, "auth", None),
+            ("flagged_input, reasons", "auth", None),
+            (None, "auth", None),
+        ):
+            body = {"error": {"code": 403, "message": "flagged", "metadata": metadata}}
+            with self.subTest(metadata):
+                error = self.refusal(answer(json.dumps(body).encode(), status="403 Forbidden"))
+                self.assertEqual((error.kind, error.status, error.code), (kind, 403, code))
+                self.assertEqual(error.message == "flagged", kind == "client")
+        body = {"error": {"code": 401, "metadata": {"reasons": [], "flagged_input": ""}}}
+        self.assertEqual(self.refusal(answer(json.dumps(body).encode(), status="401 No")).kind, "auth")
+
     def test_the_upstreams_words_are_kept_for_the_callers_own_fault(self) -> None:
         """Message, code, param and type; without the key, should they repeat it."""
         body = {"error": {"message": f"bad {KEY}", "type": "invalid_request_error", "param": "model", "code": "c"}}
