@@ -279,8 +279,8 @@ class _HttpCaller:
     async def start(self) -> None:
         self._start()
 
-    async def send(self, frame: bytes) -> None:
-        self._send(frame)
+    async def send(self, *frames: bytes) -> None:
+        self._send(*frames)
 
     async def finish(self, last: bytes) -> None:
         self._exchange.finish(last)
@@ -294,8 +294,8 @@ class _HttpCaller:
             self.started = True
             self._exchange.start_stream(200, [*_STREAM, *fact_headers(self._facts, self._clock.now_s())])
 
-    def _send(self, frame: bytes) -> None:
-        self._exchange.send(frame)
+    def _send(self, *frames: bytes) -> None:
+        self._exchange.send(*frames)
         self.due_s = self._clock.now_s() + SILENCE_S
 
 

@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
-from gateway import one_cpu
+from gateway import heap, one_cpu
 from gateway.api import EXEMPT_PATHS, Api, Health
 from gateway.app import Books, Janitor, answer_room, apply_budgets, build_gateway, open_books
 from gateway.clock import Clock, RealClock
@@ -183,6 +183,7 @@ class Process:
             stack.callback(server.close)
             threading.Thread(target=self._hear_signals, name="signals", daemon=True).start()
             delete_demo_keys(books)
+            heap.settle()
             server.start()
             host, port = server.server_address[:2]
             self._data_dir.publish(Control(str(host), int(port), os.getpid(), secret))

@@ -278,9 +278,9 @@ class SimCaller:
             await Effect(Kind.CLIENT, "start")
             self.started = True
 
-    async def send(self, frame: bytes) -> None:
+    async def send(self, *frames: bytes) -> None:
         await Effect(Kind.CLIENT, "send")
-        self.received += frame
+        self.received += b"".join(frames)
 
     async def finish(self, last: bytes) -> None:
         await Effect(Kind.CLIENT, "finish")
