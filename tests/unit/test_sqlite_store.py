@@ -637,6 +637,7 @@ class SyncAheadTest(StoreCase):
         self.enterContext(mock.patch.object(sqlite_store, "SYNC_AFTER", 4))
         self.synced: list[str] = []
         self.broken: OSError | None = None
+        self.looked = threading.Event()
         self.enterContext(mock.patch.object(os, "fdatasync", self.sync))
 
     def sync(self, file: int) -> None:
