@@ -55,6 +55,13 @@ class FileMoved(sqlite3.DatabaseError):
     sqlite_errorcode = sqlite3.SQLITE_READONLY_DBMOVED
 
 
+class NotSynced(sqlite3.DatabaseError):
+    """A file of the ledger could not be synced: what of it is on the disk, nobody knows."""
+
+    sqlite_errorcode = sqlite3.SQLITE_IOERR_FSYNC
+    sqlite_errorname = "SQLITE_IOERR_FSYNC"
+
+
 class OpenFiles:
     """The files that the connections of one ledger have open, by device and inode.
 
@@ -70,6 +77,23 @@ class OpenFiles:
     def wal_bytes(self) -> int:
         """The size of the write-ahead log; 0 if there is none."""
         return size(self._paths[1])
+
+    def sync_log(self) -> None:
+        """Bring what was written to the log until now to the disk. Raises NotSynced.
+
+        One that cannot be opened is left as it is. To open and close it does no harm: SQLite has no lock on it, unlike
+        on the other two, which it would lose.
+        """
+        try:
+            log = os.open(self._paths[1], os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return
+        try:
+            os.fdatasync(log)
+        except OSError as error:
+            raise NotSynced(f"{self._paths[1]} was not synced: {error.strerror}") from error
+        finally:
+            os.close(log)
 
     def check(self) -> None:
         """Raise FileMoved if one of them is gone from its path, or another is there; OSError if nobody can tell."""

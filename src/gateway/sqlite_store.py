@@ -10,13 +10,14 @@ of the ledger is such a read: no commit waits for it, and none starts it anew; t
 
 After a final fault of the storage (see sqlite_faults) the store is lost: it commits nothing more, and says so once. It
 copies the write-ahead log into the database itself, because SQLite's automatism hides the faults that it meets, a
-failed sync among them.
+failed sync among them. Nobody can commit meanwhile, so the flusher does it in a calm; where there is none, a leader
+does it once in a thousand requests, and finds the most of the log synced already, by the flusher.
 
 Locks: `_mutex` guards `_waiting`, `_leading`, `_closed`, `_lost` and `_idle_readers`. The writing connection, its one
-cursor (one for each statement would take longer to make than to use), `_committed`, `_uncopied` and `_device_faults`
-belong to the leader. `_queue` is a deque touched by its atomic ends alone, so enqueue() needs no lock, and `_failing`
-is changed by single dict operations; `_alarmed` is lowered before the queue is emptied and raised after it is filled,
-so no work is ever left without a wake.
+cursor (one for each statement would take longer to make than to use), `_committed`, `_copied` and `_device_faults`
+belong to whoever leads, `_synced` to the flusher. `_queue` is a deque touched by its atomic ends alone, so enqueue()
+needs no lock, and `_failing` is changed by single dict operations; `_alarmed` is lowered before the queue is emptied
+and raised after it is filled, so no work is ever left without a wake.
 """
 
 import contextlib
@@ -33,7 +34,7 @@ from gateway.drive import drive
 from gateway.errors import StoreUnavailable
 from gateway.sqlite_copy import copy
 from gateway.sqlite_faults import Fault, fault_of, has_room
-from gateway.sqlite_file import FileMoved, OpenFiles, connect, connect_as_it_is, connect_writer, run
+from gateway.sqlite_file import FileMoved, NotSynced, OpenFiles, connect, connect_as_it_is, connect_writer, run
 from gateway.store import Doing, Durability, Record, Result, Transaction, Value, Work
 
 T = TypeVar("T")
@@ -57,8 +58,14 @@ MOST_QUEUED = 100_000
 RETRY_AFTER_S = 0.25
 """Pause between commits of queued work while the disk refuses them."""
 
-COPY_AFTER = 256
-"""Pieces of work after which the log is copied into the database: some 2 MB of it, as SQLite does by itself."""
+COPY_AFTER = 2048
+"""Pieces of work after which the log is copied into the database, whoever waits: 14 MB of it at most."""
+
+COPY_IN_CALM_AFTER = 256
+"""Pieces of work, some 2 MB, after which the log is copied once nobody has committed for FLUSH_AFTER_S."""
+
+SYNC_AFTER = 128
+"""Pieces of work after which the log is synced ahead of its copying: that is two thirds of what copying it takes."""
 
 LEAST_GROWTH_BYTES = 64 << 20
 """The log may grow by this much, or by half of the ledger, while that is copied; under full load a copy to a disk that
@@ -142,8 +149,8 @@ class SqliteStore:
         self._failing: dict[Doing, str] = {}
         self._on_lost = on_lost
         self._files = OpenFiles(path)
-        self._committed = 0
-        self._uncopied = 0
+        self._is_synced_by_commits = durability is Durability.FULL
+        self._committed = self._copied = self._synced = 0
         self._device_faults = 0
         self._lost = False
         self._mutex = threading.Lock()
@@ -309,7 +316,8 @@ class SqliteStore:
         finally:
             for ticket in batch:
                 ticket.wake()
-        self._copy_if_due()
+        if self._committed - self._copied >= COPY_AFTER:
+            self._copy()
 
     def _pass_the_lead(self) -> None:
         with self._mutex:
@@ -339,8 +347,9 @@ class SqliteStore:
             if not isinstance(error, sqlite3.Error):
                 first.error = error
         else:
-            self._committed += 1
-            self._uncopied += len(queued) + len(batch)
+            self._committed += len(queued) + len(batch)
+            if self._committed - self._copied >= COPY_IN_CALM_AFTER:
+                self._alarm()
             if self._writer.total_changes > changes:
                 self._device_faults = 0
                 self._succeeds(Doing.COMMIT)
@@ -386,11 +395,9 @@ class SqliteStore:
             with contextlib.suppress(sqlite3.Error):
                 self._writer.execute("ROLLBACK")
 
-    def _copy_if_due(self) -> None:
-        """Copy the log into the database once enough was committed. If that fails, the log still has everything."""
-        if self._uncopied < COPY_AFTER:
-            return
-        self._uncopied = 0
+    def _copy(self) -> None:
+        """Copy the log into the database. If that fails, the log still has everything."""
+        self._copied = self._committed
         try:
             self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         except sqlite3.Error as error:
@@ -477,13 +484,39 @@ class SqliteStore:
             while not self._flushed():
                 if self._stop.wait(RETRY_AFTER_S):
                     return
+            self._copy_in_calm()
 
     def _leave_it_to_requests(self) -> None:
         """Wait until none has committed for FLUSH_AFTER_S: each commit takes along all that is queued before it."""
         committed = -1
         while committed != self._committed and not self._stop.is_set():
             committed = self._committed
+            self._sync_ahead(committed)
             self._stop.wait(FLUSH_AFTER_S)
+
+    def _sync_ahead(self, committed: int) -> None:
+        """Sync the log of what was `committed`, if that is much: commits go on, and copying it finds less to sync.
+
+        No promise rests on it but the one that every failed sync is final.
+        """
+        if self._is_synced_by_commits or self._lost or committed - max(self._synced, self._copied) < SYNC_AFTER:
+            return
+        self._synced = committed
+        try:
+            self._files.sync_log()
+        except NotSynced as error:
+            self._lose(error)
+
+    def _copy_in_calm(self) -> None:
+        """Copy the log if it is worth it, unless somebody leads, or leads no more."""
+        with self._mutex:
+            if self._leading or self._closed or self._lost or self._committed - self._copied < COPY_IN_CALM_AFTER:
+                return
+            self._leading = True
+        try:
+            self._copy()
+        finally:
+            self._pass_the_lead()
 
     def _flushed(self) -> bool:
         try:
