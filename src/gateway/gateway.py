@@ -29,6 +29,7 @@ from gateway.errors import (
 )
 from gateway.exact_cache import Hit
 from gateway.health import Fleet
+from gateway.keys import ShownKey
 from gateway.ledger import Ledger
 from gateway.rows import Exit, RequestRow
 from gateway.settlement import Ending, Settlement
@@ -87,6 +88,10 @@ class Gateway:
     def authenticate(self, raw_key: str | None) -> Principal:
         """Who holds `raw_key`. Raises InvalidApiKey."""
         return self._admission.authenticate(raw_key)
+
+    def recognize(self, shown: ShownKey) -> Principal:
+        """As authenticate()."""
+        return self._admission.recognize(shown)
 
     def visible_models(self, principal: Principal) -> tuple[str, ...]:
         """The names that `principal` may ask for."""

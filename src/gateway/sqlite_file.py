@@ -292,7 +292,7 @@ def connect(path: Path) -> sqlite3.Connection:
 
 def run(cursor: sqlite3.Cursor, sql: str, params: Sequence[Value]) -> Result:
     """One statement, and what it did. The cursor may be used for the next one then."""
-    cursor.execute(sql, params if _BOUND_AS_THEY_ARE.issuperset(map(type, params)) else list(map(_bare, params)))
+    cursor.execute(sql, [value if type(value) in _BOUND_AS_THEY_ARE else _bare(value) for value in params])
     if cursor.description:
         records: list[Record] = cursor.fetchall()
         return Result(records, len(records), cursor.lastrowid or 0)

@@ -89,13 +89,13 @@ class _SqliteTransaction:
 
 
 class _Ticket(Generic[T]):
-    """One transact() that waits for a commit."""
+    """One transact() that waits for a commit; `signal` is for those who do not lead, and held until they go on."""
 
     __slots__ = ("done", "error", "result", "signal", "work")
 
     def __init__(self, work: Work[T]) -> None:
         self.work = work
-        self.signal = threading.Lock()
+        self.signal: threading.Lock | None = None
         self.done = False
         self.error: BaseException | None = None
         self.result: T | None = None
@@ -103,7 +103,11 @@ class _Ticket(Generic[T]):
     def wake(self) -> None:
         """Let its thread go on: the outcome is there."""
         self.done = True
-        if self.signal.locked():
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Let its thread go on, also to lead."""
+        if self.signal is not None and self.signal.locked():
             self.signal.release()
 
 
@@ -291,9 +295,10 @@ class SqliteStore:
             leads = not self._leading
             self._leading = True
             if not leads:
-                ticket.signal.acquire()
+                ticket.signal = signal = threading.Lock()
+                signal.acquire()
         if not leads:
-            ticket.signal.acquire()
+            signal.acquire()
         if not ticket.done:
             self._lead()
         if ticket.error is not None:
@@ -307,9 +312,9 @@ class SqliteStore:
                 with self._mutex:
                     batch = self._waiting[:BATCH]
                     del self._waiting[:BATCH]
-                if not batch:
-                    break
                 self._lead_one(batch)
+                if not self._waiting:
+                    break
         finally:
             self._pass_the_lead()
 
@@ -327,14 +332,19 @@ class SqliteStore:
             successor = self._waiting[0] if self._waiting else None
             self._leading = successor is not None
         if successor is not None:
-            successor.signal.release()
+            successor.go_on()
 
     def _run_batch(self, batch: list[_Ticket[Any]]) -> None:
-        """Run all queued work and `batch` in one transaction; either all of it is committed or none of it."""
+        """Run all queued work and `batch` in one transaction; either all of it is committed or none of it.
+
+        Nobody but flush() may be there, and the leader's last batch have taken along what it is about: nothing is left.
+        """
         if self._lost:
             self._undo([], batch)
             return
         queued = self._take_queued()
+        if not queued and {ticket.work for ticket in batch} == _ONLY_NOTHING:
+            return
         changes = self._writer.total_changes
         try:
             try:
@@ -545,3 +555,6 @@ def _connect_reader(path: Path) -> sqlite3.Connection:
 
 async def _nothing(transaction: Transaction) -> None:
     """Work of a commit that only carries what is queued."""
+
+
+_ONLY_NOTHING = {_nothing}
