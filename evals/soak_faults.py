@@ -112,8 +112,7 @@ class Troublemaker:
     def _manner_of(self, number: int) -> Manner:
         if self._manner is Manner.GOOD or not suffers(number, self._seed):
             return Manner.GOOD
-        if self._manner is Manner.CUT_AFTER:
-            self._around.cut.add(number)
+        self._around.met[number] = self._manner
         return self._manner
 
     def _be_good(self, window: Window) -> None:

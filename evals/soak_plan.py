@@ -12,7 +12,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from enum import StrEnum
 
-from evals.metered import Manner
+from evals.metered import UNBILLED, Manner
 from evals.openloop import Conduct, End
 
 
@@ -64,6 +64,10 @@ REFUSED: Mapping[Kind, frozenset[tuple[int, str]]] = {
 }
 """How each kind may be refused; the first two must be."""
 
+_BILLED = frozenset(Manner) - UNBILLED - {Manner.GOOD, Manner.SLOW}
+"""How a call fails that may be billed."""
+
+_FAILED_CALL = frozenset({(502, "upstream_error"), (503, "all_providers_failed"), (504, "upstream_timeout")})
 _MUST_BE_REFUSED = frozenset({Kind.NO_KEY, Kind.BROKE})
 ONE_SHOT_SHARE = 0.2
 LIMITED_PER_S, BURST = 1, 5
@@ -202,13 +206,13 @@ class Seen:
 class Circumstances:
     """What bears on one request.
 
-    manners       how its calls were answered
+    manner        how an upstream spoiled a call of it; GOOD if none did
     askers        requests whose answers it may be given: itself, and who asked the same before
     blocked       whether its key was blocked: None if that changed meanwhile
     excused       codes of a 503 that are excused; "*" excuses anything
     """
 
-    manners: AbstractSet[Manner]
+    manner: Manner
     askers: AbstractSet[int]
     blocked: bool | None = False
     excused: frozenset[str] = frozenset()
@@ -241,7 +245,8 @@ def judge(kind: Kind, seen: Seen, about: Circumstances) -> Verdict:
     if "*" in about.excused and (seen.status >= 500 or seen.end is not End.WHOLE):
         return Verdict.EXCUSED
     if seen.status >= 500:
-        return Verdict.EXCUSED if seen.code in about.excused else Verdict.UNEXPLAINED_5XX
+        excused = seen.code in about.excused or _is_out_of_tries(kind, seen, about)
+        return Verdict.EXCUSED if excused else Verdict.UNEXPLAINED_5XX
     if seen.status == 200:
         return _judge_answer(kind, seen, about)
     if seen.end is not End.WHOLE:
@@ -249,6 +254,13 @@ def judge(kind: Kind, seen: Seen, about: Circumstances) -> Verdict:
     if (seen.status, seen.code) == (401, "invalid_api_key") and about.blocked is not False:
         return Verdict.REFUSED
     return Verdict.REFUSED if (seen.status, seen.code or "") in REFUSED.get(kind, ()) else Verdict.WRONG
+
+
+def _is_out_of_tries(kind: Kind, seen: Seen, about: Circumstances) -> bool:
+    """Whether the other upstream was out of reach for want of money: the call that failed may be billed, so another one
+    needs a hold beside it. Then the client is told of the call that failed.
+    """
+    return kind is Kind.SPENDER and about.manner in _BILLED and (seen.status, seen.code) in _FAILED_CALL
 
 
 def _judge_answer(kind: Kind, seen: Seen, about: Circumstances) -> Verdict:
@@ -261,4 +273,4 @@ def _judge_answer(kind: Kind, seen: Seen, about: Circumstances) -> Verdict:
     if seen.end is End.WHOLE and seen.numbers and seen.in_band is None and seen.finished == seen.is_stream:
         return Verdict.SERVED
     honest = seen.is_stream and not seen.finished and seen.in_band == "stream_truncated" and seen.numbers
-    return Verdict.CUT if honest and Manner.CUT_AFTER in about.manners else Verdict.UNSERVED
+    return Verdict.CUT if honest and about.manner is Manner.CUT_AFTER else Verdict.UNSERVED

@@ -53,13 +53,13 @@ class Block:
 class Surroundings:
     """What bears on the verdicts.
 
-    cut    numbers of requests that an upstream cut after content
+    met    how an upstream spoiled a call of a request, by its number; the last such call counts
     asked  numbers of those who asked a question that the cache may remember, by tenant and question
     """
 
     windows: deque[Window] = field(default_factory=lambda: deque(maxlen=RECENT))
     blocks: deque[Block] = field(default_factory=lambda: deque(maxlen=RECENT))
-    cut: set[int] = field(default_factory=set)
+    met: dict[int, Manner] = field(default_factory=dict)
     asked: dict[tuple[int, int], set[int]] = field(default_factory=lambda: defaultdict(set))
 
     def circumstances(self, arrival: Arrival, due_s: float, done_s: float) -> Circumstances:
@@ -69,7 +69,7 @@ class Surroundings:
             known = [block.covers(due_s, done_s) for block in self.blocks]
             blocked = True if True in known else None if None in known else False
         return Circumstances(
-            {Manner.CUT_AFTER} if arrival.number in self.cut else set(),
+            self.met.get(arrival.number, Manner.GOOD),
             self.asked[arrival.tenant, arrival.question] if arrival.kind is Kind.HIT else {arrival.number},
             blocked,
             frozenset(code for window in self.windows if window.meets(due_s, done_s) for code in window.codes),

@@ -171,11 +171,11 @@ class _Raising:
             raise self.error
         return json.dumps(completion("hi", usage(7, 5))).encode()
 
-    async def next_event(self) -> bytes | None:
+    async def next_events(self) -> list[bytes] | None:
         event = next(self._events, None)
         if event is None:
             raise self.error
-        return event
+        return [event]
 
     def close(self) -> None:
         if self.step == "close":

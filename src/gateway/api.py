@@ -35,7 +35,7 @@ from gateway.errors import (
 from gateway.exchange import Exchange
 from gateway.exposition import CONTENT_TYPE
 from gateway.gateway import Gateway
-from gateway.headers import bearer, fact_headers, key_of, options_of, request_id
+from gateway.headers import bearer, fact_headers, key_shown, options_of, request_id
 from gateway.http_head import HttpRefusal, NoBody, RequestHead
 from gateway.redaction import without_secrets
 from gateway.rows import Exit
@@ -168,7 +168,7 @@ class Api:
         head, methods = exchange.head, _methods(path)
         if head.method == "OPTIONS" and methods:
             raise MethodNotAllowed(head.method, methods)
-        principal = gateway.authenticate(key_of(head))
+        principal = gateway.recognize(key_shown(head))
         if head.method not in methods:
             raise MethodNotAllowed(head.method, methods) if methods else UnknownUrl(head.method, head.path[:200])
         exchange.enter(principal.tenant)
@@ -279,8 +279,8 @@ class _HttpCaller:
     async def start(self) -> None:
         self._start()
 
-    async def send(self, frame: bytes) -> None:
-        self._send(frame)
+    async def send(self, *frames: bytes) -> None:
+        self._send(*frames)
 
     async def finish(self, last: bytes) -> None:
         self._exchange.finish(last)
@@ -294,8 +294,8 @@ class _HttpCaller:
             self.started = True
             self._exchange.start_stream(200, [*_STREAM, *fact_headers(self._facts, self._clock.now_s())])
 
-    def _send(self, frame: bytes) -> None:
-        self._exchange.send(frame)
+    def _send(self, *frames: bytes) -> None:
+        self._exchange.send(*frames)
         self.due_s = self._clock.now_s() + SILENCE_S
 
 

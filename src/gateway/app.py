@@ -44,6 +44,7 @@ from gateway.sqlite_file import NoRoomToOpen, StoreRefused
 from gateway.sqlite_store import SqliteStore
 from gateway.store import Doing, Durability
 from gateway.types import Window
+from gateway.verdict import Verdict
 from llmkit.client import OpenAICompatClient
 from llmkit.room import STEP_BYTES, Room
 from llmkit.transport import Timeouts
@@ -314,7 +315,7 @@ def build_gateway(
     room: Room | None = None,
     draw: Callable[[], float] = random.random,
     on_error: Callable[[BaseException], None] = lambda error: None,
-    on_alarm: Callable[[str, str, int | None], None] = lambda deployment, why, status: None,
+    on_failed: Callable[[str, Verdict], None] = lambda deployment, verdict: None,
     on_state: Callable[[str, str], None] = lambda deployment, state: None,
     on_shadow: ShadowLog = lambda request_id, entry, question, judged: None,
     metrics: Metrics | None = None,
@@ -323,7 +324,7 @@ def build_gateway(
 
     room      what all answers may hold of memory together; shared with the gateway that this one succeeds
     draw      gives numbers from [0, 1), for jitter and weights
-    on_alarm  is told of a deployment that an operator must look at, why, and the upstream's status
+    on_failed is told of each call that failed before its client had content: the deployment, and the verdict
     on_state  is told of a deployment whose state has changed, and the state
     on_shadow is told of each answer that the semantic cache withholds in its shadow mode
     metrics   counts requests and calls
@@ -350,7 +351,7 @@ def build_gateway(
             config.retry,
             clock,
             draw=draw,
-            on_alarm=on_alarm,
+            on_failed=on_failed,
             on_state=on_state,
             on_call=metrics.note_call,
         ),

@@ -21,7 +21,7 @@ import contextlib
 import sqlite3
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -94,10 +94,11 @@ class Row(NamedTuple):
 
 
 class Removed(NamedTuple):
-    """How many rows had to go, and why."""
+    """How many rows had to go, and why; and the digests of all that are gone, or have been replaced."""
 
     expired: int
     evicted: int
+    digests: Sequence[bytes] = ()
 
 
 class NotACache(sqlite3.DatabaseError):
@@ -162,6 +163,7 @@ class CacheFile:
         uses  the new `used` of rows that were looked up, by digest
         """
         waiting = deque(row for row in rows if row.size <= self._max_bytes)
+        digests: list[bytes] = []
         expired = evicted = 0
         if uses:
             self._touch(uses)
@@ -172,8 +174,9 @@ class CacheFile:
                 victims = self._insert(waiting, MOST_DELETED - gone)
             expired += gone
             evicted += victims
+            digests += self._gone
             full_step = gone + victims >= MOST_DELETED
-        return Removed(expired, evicted)
+        return Removed(expired, evicted, digests)
 
     def raise_epoch(self, tenant: str | None) -> None:
         """Begin a purge of one tenant, or of all: once this returns, the new epoch holds, even after a power cut."""
@@ -248,8 +251,9 @@ class CacheFile:
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
-        """What is done in the block is committed, or undone, the totals too."""
+        """What is done in the block is committed, or undone, the totals too; `_gone` are the rows it has removed."""
         before = self.entries, self.bytes
+        self._gone: list[bytes] = []
         self._writer.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -320,14 +324,15 @@ class CacheFile:
 
     def _delete(self, condition: str, value: int | str | bytes) -> int:
         """Remove the rows for which the condition holds, but no more than MOST_DELETED; how many."""
-        sizes = self._writer.execute(
+        rows = self._writer.execute(
             f"""DELETE FROM entries WHERE id IN (SELECT id FROM entries WHERE {condition} LIMIT {MOST_DELETED})
-                RETURNING size""",  # noqa: S608 - conditions of our own
+                RETURNING digest, size""",  # noqa: S608 - conditions of our own
             (value,),
         ).fetchall()
-        self.entries -= len(sizes)
-        self.bytes -= sum(size for (size,) in sizes)
-        return len(sizes)
+        self.entries -= len(rows)
+        self.bytes -= sum(size for _, size in rows)
+        self._gone += [digest for digest, _ in rows]
+        return len(rows)
 
 
 def _create(connection: sqlite3.Connection) -> None:

@@ -39,8 +39,8 @@ class Caller(Protocol):
         """Promise a stream: from here on the status is 200 and errors go in-band. Does nothing the second time."""
         ...
 
-    async def send(self, frame: bytes) -> None:
-        """One event of the stream, framed."""
+    async def send(self, *frames: bytes) -> None:
+        """The next events of the stream, each framed; they leave together."""
         ...
 
     async def finish(self, last: bytes) -> None:

@@ -34,7 +34,7 @@ from gateway.errors import (
     UpstreamTimeout,
     forget,
 )
-from gateway.evidence import Evidence
+from gateway.evidence import Evidence, Reach
 from gateway.health import LONG_PAUSE_S, LONGEST_PAUSE_S, Absence, DeploymentHealth, Entry, Fleet
 from gateway.holds import AlreadyResolved, Purpose
 from gateway.relay import AnswerRefused, Keeper, Relay
@@ -141,7 +141,7 @@ class Dispatcher:
     """Immutable but for the health of the deployments, which locks itself.
 
     draw      gives numbers from [0, 1), for the jitter
-    on_alarm  is told the name of a deployment that an operator must look at, why, and the upstream's status
+    on_failed is told the name of the deployment of each call that failed before its client had content, and the verdict
     on_state  is told the name of a deployment and its state, when that has changed
     on_call   is told the name of the deployment of each call that was made, and how the call ended, in one word
     """
@@ -154,7 +154,7 @@ class Dispatcher:
         clock: Clock,
         *,
         draw: Callable[[], float],
-        on_alarm: Callable[[str, str, int | None], None] = lambda deployment, why, status: None,
+        on_failed: Callable[[str, Verdict], None] = lambda deployment, verdict: None,
         on_state: Callable[[str, str], None] = lambda deployment, state: None,
         on_call: Callable[[str, str], None] = lambda deployment, outcome: None,
     ) -> None:
@@ -163,7 +163,7 @@ class Dispatcher:
         self._retry = retry
         self._clock = clock
         self._draw = draw
-        self._on_alarm = on_alarm
+        self._on_failed = on_failed
         self._on_state = on_state
         self._on_call = on_call
 
@@ -195,7 +195,7 @@ class Dispatcher:
 
     def _turns(self, walk: _Walk, index: int, stage: Stage) -> list[_Turn]:
         """Those of a stage that are in service and have a price, in order."""
-        in_service = [deployment for deployment in stage if self._fleet.serves(deployment)]
+        in_service = self._fleet.in_service(stage)
         attempts = self._upstreams.prepare(walk.request, in_service, walk.context.started_ms)
         bound = max([attempt.bound_nanousd for attempt in attempts], default=0)
         return [
@@ -222,7 +222,7 @@ class Dispatcher:
             if not retries:
                 health.retries.note_request(now_s)
             try:
-                return await self._call(walk, turn, entry)
+                return await self._call(walk, turn, entry, is_heard=retries < health.most_heard)
             except AnswerRefused as refused:
                 forget(refused)
                 walk.refused = _Refused(refused, turn.attempt)
@@ -235,6 +235,7 @@ class Dispatcher:
                     raise
                 return _Then.STOP
             walk.fail(verdict)
+            self._on_failed(turn.name, verdict)
             self._pause(turn, entry.credential, verdict)
             wait_s = self._wait_before_again(walk, turn, verdict, entry.credential, retries)
             if wait_s is None:
@@ -242,8 +243,11 @@ class Dispatcher:
             retries += 1
             await self._wait(walk.context, wait_s)
 
-    async def _call(self, walk: _Walk, turn: _Turn, entry: Entry) -> Answer:
-        """One call, with money behind it; on every way out the permit is answered, and how a call ended is told."""
+    async def _call(self, walk: _Walk, turn: _Turn, entry: Entry, *, is_heard: bool) -> Answer:
+        """One call, with money behind it; on every way out the permit is answered, and how a call ended is told.
+
+        is_heard  whether the breaker is told of a failure that may lie in the request
+        """
         attempt, permit = turn.attempt, entry.permit
         evidence, purpose = attempt.evidence(), _purpose_of(walk, attempt)
         answer_permit: Callable[[float], None] = permit.success
@@ -253,10 +257,10 @@ class Dispatcher:
             is_made = True
             answer, broke = await self._relay(walk, turn, evidence, entry.credential)
             if broke is not None:
-                answer_permit, outcome = permit.failure, broke
+                answer_permit, outcome = permit.failure if is_heard else permit.release, broke
             return answer
         except BaseException as error:
-            answer_permit, outcome = _answer_to(permit, error), _outcome_of(error)
+            answer_permit, outcome = _answer_to(permit, error, is_heard=is_heard), _outcome_of(error)
             raise
         finally:
             now_s = self._clock.now_s()
@@ -304,7 +308,6 @@ class Dispatcher:
         if verdict.pause is Pause.LONG:
             why = Absence.QUOTA if verdict.exhausted else Absence.REFUSED
             wait_s = max(asked_s or 0.0, LONG_PAUSE_S)
-            self._on_alarm(turn.name, why, verdict.status)
         now_s = self._clock.now_s()
         turn.health.pause(credential, now_s + min(wait_s, LONGEST_PAUSE_S), why)
         self._tell_news(turn, now_s)
@@ -397,11 +400,13 @@ def _exit_of(walk: _Walk, turn: _Turn) -> Exit:
     return Exit.RETRIED if walk.context.facts.attempts else Exit.ROUTED
 
 
-def _answer_to(permit: Permit, error: BaseException) -> Callable[[float], None]:
+def _answer_to(permit: Permit, error: BaseException, *, is_heard: bool) -> Callable[[float], None]:
     """How a permit is answered whose call ended in `error`: an answer that was refused is one all the same."""
     if isinstance(error, AnswerRefused):
         return permit.success
-    return permit.failure if isinstance(error, AttemptFailed) and error.verdict.sick else permit.release
+    if isinstance(error, AttemptFailed) and error.verdict.sick and (is_heard or error.verdict.reach is Reach.NOT_SENT):
+        return permit.failure
+    return permit.release
 
 
 def _outcome_of(error: BaseException) -> str:

@@ -94,7 +94,7 @@ def _output_estimate(evidence: Evidence, streamed: bool) -> int:
     if evidence.broken_off or evidence.output_bytes is None:
         return 0 if streamed and not evidence.broken_off else evidence.output_bound
     bound = evidence.output_bound if evidence.reached_cap else min(evidence.output_bytes, evidence.output_bound)
-    return max(bound, least_tokens(evidence))
+    return max(bound, least_tokens(evidence.deltas, evidence.output_bytes))
 
 
 def _unreported_estimate(evidence: Evidence, reported: Usage) -> int:
@@ -103,6 +103,6 @@ def _unreported_estimate(evidence: Evidence, reported: Usage) -> int:
     return max(min(size, max(evidence.output_bound - reported.completion_tokens, 0)), deltas)
 
 
-def least_tokens(evidence: Evidence) -> int:
-    """What was seen cannot have been fewer tokens than this."""
-    return max(evidence.deltas, (evidence.output_bytes or 0) // LONGEST_TOKEN_BYTES)
+def least_tokens(deltas: int, output_bytes: int) -> int:
+    """So many deltas and bytes cannot have been fewer tokens than this."""
+    return max(deltas, output_bytes // LONGEST_TOKEN_BYTES)

@@ -9,10 +9,12 @@ Rules:
 - store() and lookup() wait for no write: one thread writes, for all, what was handed over meanwhile. An entry can be
   looked up at once
 - an answer that was asked for before a purge is not served after it: its epoch is no longer the tenant's
+- the entries that were looked up last are kept in memory, unsealed. What leaves the file is forgotten there, too, once
+  that is committed; what was read from the file while the writer wrote is not kept, for it may be gone
 
-Locks: `_changed` guards what waits for the writer (`_pending`, `_pending_bytes`, `_uses`, `_errands`), the counters,
-`_last_use`, `_next_report_s`, `_damaged`, and each change of `_file`, which is None when there is none. Only the writer
-calls the file, but for what is safe from any thread.
+Locks: `_lock`, the lock of `_changed`, guards what waits for the writer (`_pending`, `_pending_bytes`, `_uses`,
+`_errands`), `_recent` and `_writes`, the counters, `_last_use`, `_next_report_s`, `_damaged`, and each change of
+`_file`, which is None when there is none. Only the writer calls the file, but for what is safe from any thread.
 """
 
 import contextlib
@@ -21,7 +23,7 @@ import queue
 import sqlite3
 import threading
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +31,7 @@ from msgspec import Struct
 
 from gateway.cache_entry import Entry, Record, row_of, size_of, unseal
 from gateway.cache_file import NO_BOUND, CacheFile, Removed, is_damage
+from gateway.cache_recent import Recent
 from gateway.clock import Clock
 
 LARGEST_SHARE: Final = 8
@@ -46,6 +49,9 @@ MOST_PENDING_BYTES: Final = 16 << 20
 
 MOST_USES: Final = 1024
 """Uses that are remembered before they are written without a store."""
+
+MOST_RECENT_BYTES: Final = 4 << 20
+"""Of entries that are kept in memory, too: some thousands of short answers."""
 
 REPORT_EVERY_S: Final = 10.0
 """A broken disk fails every request alike: one report in this time says it."""
@@ -99,11 +105,14 @@ class ExactCache:
         self._clock = clock
         self._draw = draw
         self._on_error = on_error
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._pending: dict[bytes, tuple[Record, int]] = {}
         self._pending_bytes = 0
         self._uses: dict[bytes, int] = {}
         self._errands: list[Callable[[], None]] = []
+        self._recent = Recent(MOST_RECENT_BYTES)
+        self._writes = 0
         self._hits = self._misses = self._stored = self._dropped = self._evicted = self._expired = 0
         self._last_use = 0
         self._next_report_s = clock.now_s()
@@ -126,7 +135,7 @@ class ExactCache:
     async def lookup(self, digest: bytes, tenant: str) -> Hit | None:
         """The answer under this digest, if this tenant may have it now; counted as a hit or a miss."""
         hit = self._find(digest, tenant)
-        with self._changed:
+        with self._lock:
             if hit is None:
                 self._misses += 1
             else:
@@ -139,11 +148,17 @@ class ExactCache:
 
     def _find(self, digest: bytes, tenant: str) -> Hit | None:
         now_ms = self._clock.wall_ms()
-        record = self._read(digest)
+        with self._lock:
+            writes = self._writes
+            waiting = self._pending.get(digest)
+            at_hand = waiting[0] if waiting is not None else self._recent.get(digest)
+        record = at_hand or self._read(digest)
         if not record or not record.may_be_served(digest, tenant=tenant, epoch=self.epoch(tenant), now_ms=now_ms):
             return None
-        with self._changed:
+        with self._lock:
             self._note_use(digest)
+            if at_hand is None and writes == self._writes:
+                self._recent.put(record)
         entry = record.entry
         age_s = (now_ms - record.stored_ms) // 1000
         return Hit(entry.body, entry.deployment, entry.provider, entry.tier, age_s)
@@ -187,6 +202,7 @@ class ExactCache:
         """Write what waits, and close the file. From then on the cache is empty, and drops what it is given."""
         with self._changed:
             file, self._file = self._file, None
+            self._forget_recent(None)
             self._changed.notify_all()
         if file is not None:
             self._writer.join()
@@ -211,12 +227,8 @@ class ExactCache:
             }
 
     def _read(self, digest: bytes) -> Record | None:
-        """What is kept under this digest, unchecked: what waits for the writer, else what the file has."""
-        with self._changed:
-            file = self._file
-            waiting = self._pending.get(digest)
-        if waiting is not None:
-            return waiting[0]
+        """What the file has under this digest, unchecked."""
+        file = self._file
         try:
             sealed = file.read(digest) if file else None
             return None if sealed is None else unseal(sealed)
@@ -298,21 +310,24 @@ class ExactCache:
         return bool(self._errands) or self._file is None
 
     def _write(self, file: CacheFile, pending: dict[bytes, tuple[Record, int]], uses: dict[bytes, int]) -> None:
-        kept = 0
-        removed = Removed(0, 0)
+        kept, removed = 0, Removed(0, 0)
+        gone: Sequence[bytes] | None = None
         try:
             if self._damaged:
                 self._damaged = False
                 file.start_anew()
+                with self._lock:
+                    self._forget_recent(None)
             rows = [
                 row_of(record, max(used, uses.get(digest, 0)))
                 for digest, (record, used) in pending.items()
                 if record.entry.epoch == file.epoch(record.entry.tenant)
             ]
             removed = file.write(rows, uses, self._clock.wall_ms())
-            kept = len(rows)
+            kept, gone = len(rows), removed.digests
         finally:
-            with self._changed:
+            with self._lock:
+                self._forget_recent(gone)
                 for digest, waiting in pending.items():
                     if self._pending.get(digest) is waiting:
                         self._forget_pending(digest)
@@ -328,6 +343,17 @@ class ExactCache:
         except sqlite3.Error as error:
             self._fail(error)
             return 0
+        finally:
+            with self._lock:
+                self._forget_recent(None)
+
+    def _forget_recent(self, digests: Sequence[bytes] | None) -> None:
+        """These, or whatever it is, may not be in the file any more, nor as they were read until now."""
+        self._writes += 1
+        if digests is None:
+            self._recent.clear()
+        else:
+            self._recent.forget(digests)
 
     def _fail(self, error: Exception) -> None:
         """Tell of a failure of the file, and have it replaced if it is damaged."""

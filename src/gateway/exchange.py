@@ -6,6 +6,7 @@ whole, since what is left of it would be taken for the next request. Knows no ro
 
 import contextlib
 import threading
+from collections.abc import Iterable
 from enum import Enum, IntEnum
 from typing import Protocol
 
@@ -242,17 +243,20 @@ class Exchange:
         self._held = self._answer_head(status, headers, framing, delimited=self._chunked)
         self._stage = _HELD
 
-    def send(self, data: bytes) -> None:
-        """Send the next piece of a stream in one write; nothing for no bytes. Raises ClientGone."""
+    def send(self, *pieces: bytes) -> None:
+        """Send the next pieces of a stream in one write, each a chunk of its own; nothing for no bytes.
+
+        Raises ClientGone.
+        """
         self._expect_stage(_HELD, _STREAMING)
-        if data:
-            self._emit(self._framed(data))
+        if data := self._framed(pieces):
+            self._emit(data)
 
     def finish(self, last: bytes = b"") -> None:
         """End a stream as complete; `last` leaves in the same write as the end. Raises ClientGone."""
         self._expect_stage(_HELD, _STREAMING)
         end = LAST_CHUNK if self._chunked and self.head.method != "HEAD" else b""
-        self._emit((self._framed(last) if last else b"") + end)
+        self._emit(self._framed((last,)) + end)
         self._stage = _ENDED
 
     def abort(self) -> None:
@@ -284,10 +288,10 @@ class Exchange:
             framing += KEEP_ALIVE
         return answer_head(status, headers, framing)
 
-    def _framed(self, data: bytes) -> bytes:
+    def _framed(self, pieces: Iterable[bytes]) -> bytes:
         if self.head.method == "HEAD":
             return b""
-        return chunk(data) if self._chunked else data
+        return b"".join(map(chunk, filter(None, pieces)) if self._chunked else pieces)
 
     def _emit(self, data: bytes) -> None:
         self._stage = _STREAMING

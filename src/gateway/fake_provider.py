@@ -189,7 +189,7 @@ class _FakeAnswer:
             raise _cut()
         return self._reply.completion()
 
-    async def next_event(self) -> bytes | None:
+    async def next_events(self) -> list[bytes] | None:
         await self._caller.pause(0)
         event = next(self._events, None)
         if event is None:
@@ -198,7 +198,7 @@ class _FakeAnswer:
         self._bill(words)
         if payload is None:
             raise _cut()
-        return payload
+        return [payload]
 
     def close(self) -> None:
         self._reply.record.closed = True

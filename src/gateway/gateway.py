@@ -17,15 +17,19 @@ from gateway.clock import Clock
 from gateway.context import Answer, Caller, Engine, Facts, Options, Principal, RequestContext
 from gateway.dispatch import Dispatcher
 from gateway.errors import (
+    BudgetExceeded,
+    BudgetReserved,
     ClientGone,
     Draining,
     DrainingError,
     GatewayError,
     InternalError,
     InvalidRequest,
+    StoreUnavailable,
 )
 from gateway.exact_cache import Hit
 from gateway.health import Fleet
+from gateway.keys import ShownKey
 from gateway.ledger import Ledger
 from gateway.rows import Exit, RequestRow
 from gateway.settlement import Ending, Settlement
@@ -34,6 +38,8 @@ from tracekit.trace import Span, SpanContext, Tracer
 
 CLIENT_CLOSED_REQUEST = 499
 """nginx's status for a client that left; it is only ever written into rows."""
+
+_OF_THE_LEDGER = (BudgetExceeded, BudgetReserved, StoreUnavailable)
 
 
 class Gateway:
@@ -82,6 +88,10 @@ class Gateway:
     def authenticate(self, raw_key: str | None) -> Principal:
         """Who holds `raw_key`. Raises InvalidApiKey."""
         return self._admission.authenticate(raw_key)
+
+    def recognize(self, shown: ShownKey) -> Principal:
+        """As authenticate()."""
+        return self._admission.recognize(shown)
 
     def visible_models(self, principal: Principal) -> tuple[str, ...]:
         """The names that `principal` may ask for."""
@@ -267,8 +277,8 @@ def _ending(told: BaseException, facts: Facts) -> Ending:
     if isinstance(told, ClientGone):
         return Ending(Exit.CLIENT_GONE, CLIENT_CLOSED_REQUEST)
     if isinstance(told, GatewayError):
-        refused = not facts.attempts and not facts.hops and told.status != InternalError.status
-        return Ending(Exit.REJECTED if refused else Exit.FAILED, told.status, told.code)
+        by_us = isinstance(told, _OF_THE_LEDGER) or not (facts.hops or told.status == InternalError.status)
+        return Ending(Exit.REJECTED if by_us and not facts.attempts else Exit.FAILED, told.status, told.code)
     return Ending(Exit.FAILED, InternalError.status, InternalError.code)
 
 

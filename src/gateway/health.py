@@ -7,7 +7,7 @@ all of its credentials are. What a failure means is decided elsewhere. Time is h
 
 import math
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -64,9 +64,12 @@ class DeploymentHealth:
     look that finds a free credential does not take it. Breaker and budget lock themselves.
 
     credentials  how many its provider has; one that needs none counts as one
+    most_heard   of one request, only the first so many calls that the upstream got and failed are told to the breaker:
+                 one fewer than open it, for the fault may lie in the request, and others are to be served all the same
     """
 
     def __init__(self, breaker: BreakerConfig, retry: RetryConfig, credentials: int) -> None:
+        self.most_heard = max(breaker.threshold - 1, 1)
         self.retries = RetryBudget(retry.budget_percent, retry.budget_floor)
         self._breaker = Breaker(breaker.threshold, breaker.cooldown_s)
         self._lock = threading.Lock()
@@ -180,9 +183,12 @@ class Fleet:
         """Remember that it billed more than a hold."""
         self._overbilled.add(deployment)
 
-    def serves(self, deployment: Deployment) -> bool:
-        """Whether it is in service: one that bills more than a hold is taken out if its configuration says so."""
-        return not (deployment.quarantine_on_overage and deployment.name in self._overbilled)
+    def in_service(self, deployments: Sequence[Deployment]) -> Sequence[Deployment]:
+        """Those that are: one that bills more than a hold is taken out if its configuration says so."""
+        overbilled = self._overbilled
+        if not overbilled:
+            return deployments
+        return [each for each in deployments if not (each.quarantine_on_overage and each.name in overbilled)]
 
     def succeed(self, former: "Fleet") -> None:
         """Go on with what `former` knew of the deployments that are still the same; for a start, before any call."""

@@ -1,12 +1,26 @@
-"""Memory that the C library keeps although nobody uses it: given back to the system from time to time.
+"""Memory that nobody uses: what the C library keeps of it, and how often the interpreter looks for it.
 
 glibc keeps what threads have freed, in a heap for every few threads, and by itself gives back the end of a heap alone.
 Under a mixed load that grew from 15 MB to 33 within ten minutes, while what was in use stayed at 10 to 13. Where the C
 library has no such call, there is nothing to do.
+
+The collector of cycles, left as it comes, looked at everything that a start makes whenever many requests began at once:
+62 of the 500 ms that 500 streams took to begin, 31 of them in one pause. Requests leave no cycles, so it may wait.
 """
 
 import functools
+import gc
 from collections.abc import Callable
+from typing import Final
+
+COLLECT_EVERY: Final = 10_000
+"""Objects that came and did not go, before the collector looks at them: some megabytes, if they all were garbage."""
+
+
+def settle() -> None:
+    """What is there now stays: the collector looks at it no more, and less often at what comes."""
+    gc.freeze()
+    gc.set_threshold(COLLECT_EVERY)
 
 
 def trim() -> None:

@@ -16,7 +16,7 @@ credentials. Rules:
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -96,6 +96,8 @@ class RequestHead(Struct, frozen=True):
     repeated          the lower-case names of the headers that have more than one line
     keep_alive        the client allows another request on this connection
     expects_continue  the client waits for `100 Continue` before it sends the body
+    memo              for readers: what they made of these headers. The next head of the connection brings it along, if
+                      it is the same but for the length of its body
     """
 
     method: str
@@ -109,6 +111,7 @@ class RequestHead(Struct, frozen=True):
     keep_alive: bool
     expects_continue: bool
     body: Body
+    memo: dict[str, Any] = {}
 
     def __repr__(self) -> str:
         """Without the headers and the query: they hold credentials."""

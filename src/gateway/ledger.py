@@ -15,6 +15,8 @@ reservation until an operator has confirmed that epoch.
 The ledger does not know prices, providers or HTTP.
 """
 
+import functools
+
 from gateway import rows
 from gateway.clock import Clock
 from gateway.errors import LedgerUnconfirmed, StoreUnavailable
@@ -133,11 +135,9 @@ class Ledger(Holds):
         check_hold(amount_nanousd)
         if self.unconfirmed_epoch is not None:
             raise LedgerUnconfirmed
-        await self._learn_windows(account)
+        await self._reach_windows(account)
 
-        async def work(transaction: Transaction) -> Reservation:
-            return await self._open_hold(transaction, account, amount_nanousd, purpose)
-
+        work = functools.partial(self._open_hold, account=account, amount=amount_nanousd, purpose=purpose)
         reservation = await self._store.transact(work)
         self._opened[reservation.id] = self._clock.now_s()
         return reservation
@@ -153,7 +153,7 @@ class Ledger(Holds):
         check_hold(amount_nanousd)
         check_amount(outcome.cost_nanousd or 0)
         at_ms = self._clock.wall_ms()
-        await self._learn_windows(account)
+        await self._reach_windows(account)
 
         async def work(transaction: Transaction) -> Reservation:
             if outcome.cost_nanousd is None:
@@ -170,8 +170,8 @@ class Ledger(Holds):
     async def top_up(self, reservation: Reservation, extra_nanousd: int, purpose: Purpose) -> Reservation:
         """Raise an open hold by `extra_nanousd` >= 0 in the windows it was made in, for another call of its request.
 
-        Returns the larger reservation. Raises BudgetExceeded or BudgetReserved as reserve() does, AlreadyResolved;
-        nothing is booked then.
+        Returns the larger reservation. Raises BudgetExceeded or BudgetReserved as reserve() does, though never for
+        nothing more; AlreadyResolved. Nothing is booked then.
         """
         check_amount(extra_nanousd)
         check_hold(reservation.amount_nanousd + extra_nanousd)

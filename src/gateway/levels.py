@@ -7,7 +7,7 @@ All amounts are nano-dollars. Knows no holds and no requests: which money leaves
 """
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NoReturn
@@ -198,20 +198,35 @@ class Levels:
         )
         return opened.last_id
 
-    async def _learn_windows(self, account: Account) -> None:
-        """See that the windows which its levels have reached are known, unless the present ones are still to open.
+    async def _reach_windows(self, account: Account) -> None:
+        """See that the present windows of its levels are open and known, before anything is decided in them.
 
-        If they cannot be read now, nothing is learned: the transaction asks for them itself.
+        A transaction that finds them open changes nothing before it refuses, and so undoes nothing of what it shares a
+        commit with. If another window begins meanwhile, the transaction sees that and opens it itself. Raises
+        StoreUnavailable.
         """
-        if self._reached.balances(account.levels, self._clock.wall_ms()) is not None:
-            return
+        if self._reached.balances(account.levels, self._clock.wall_ms()) is None:
+            await self._learn_windows(account)
+
+    async def _learn_windows(self, account: Account) -> None:
+        """Read which windows its levels have reached; open the present ones if there are others to open."""
+        now_ms = self._clock.wall_ms()
+
+        async def work(transaction: Transaction) -> list[Record]:
+            await self._current_balances(transaction, account, now_ms)
+            return (await transaction.execute(_WINDOWS, account.levels)).records
+
         with contextlib.suppress(StoreUnavailable):
-            records = await self._store.read(_WINDOWS, account.levels)
-            self._reached.learn(
-                (level, Reached(number, window_end_ms(Window(kind), number), balance))
-                for level, kind, number, balance in records
-                if balance is not None
-            )
+            self._learn(await self._store.read(_WINDOWS, account.levels))
+        if self._reached.balances(account.levels, now_ms) is None:
+            self._learn(await self._store.transact(work))
+
+    def _learn(self, committed: Iterable[Record]) -> None:
+        self._reached.learn(
+            (level, Reached(number, window_end_ms(Window(kind), number), balance))
+            for level, kind, number, balance in committed
+            if balance is not None
+        )
 
     async def _refuse(self, transaction: Transaction, balances: Sequence[int], amount: int) -> NoReturn:
         """Say which level has no room, the narrowest first, and whether waiting for other requests could help."""

@@ -20,6 +20,8 @@ _MAX_CHARS = 2000
 _CUT_CHARS = 900
 """Of JSON, which written as text within JSON takes at most two characters for each."""
 _LINES_PER_S = 50
+_MOST_SELDOM = 1000
+SELDOM_S = 60.0
 _FRAMES = 8
 
 
@@ -36,6 +38,7 @@ class OpLog:
         self._lock = threading.Lock()
         self._second = -1
         self._lines = 0
+        self._written_s: dict[tuple[object, ...], float] = {}
         self.dropped = 0
         self.errors = 0
 
@@ -46,6 +49,18 @@ class OpLog:
     def routine(self, event: str, **facts: object) -> None:
         """The same for what may happen in every request: half of each second's lines are left to what may not."""
         self._write(event, facts, most_per_s=_LINES_PER_S // 2)
+
+    def seldom(self, event: str, **facts: object) -> None:
+        """A routine line, unless one of the same event and facts was written within the last minute."""
+        now_s = self._clock.now_s()
+        same = (event, *facts.items())
+        with self._lock:
+            if now_s - self._written_s.get(same, -math.inf) < SELDOM_S:
+                return
+            if len(self._written_s) >= _MOST_SELDOM:
+                self._written_s.clear()
+            self._written_s[same] = now_s
+        self.routine(event, **facts)
 
     def last_words(self, event: str, **facts: object) -> None:
         """The same for why the process ends: however many lines came before it in this second."""

@@ -17,7 +17,6 @@ from llmkit.client import OpenAICompatClient, UpstreamAnswer
 from llmkit.openai import Malformed, WireError, error_payload
 from llmkit.openai_collect import Collector
 from llmkit.openai_stream import ChunkShaper
-from llmkit.sse import DONE
 
 
 class UpstreamCall(Struct, frozen=True):
@@ -45,8 +44,10 @@ class ProviderAnswer(Protocol):
         """The complete JSON body. Raises ProviderError, ClientGone, Draining."""
         ...
 
-    async def next_event(self) -> bytes | None:
-        """The payload of the next event of a stream; None at a clean end of the transport. Raises as whole()."""
+    async def next_events(self) -> list[bytes] | None:
+        """The payloads of a stream's next events: one at least, and those that came with it; None at a clean end of the
+        transport. Raises as whole().
+        """
         ...
 
     def close(self) -> None:
@@ -101,13 +102,13 @@ class _LiveAnswer:
     async def whole(self) -> bytes:
         return self._collected() if self._answer.is_event_stream else self._answer.whole()
 
-    async def next_event(self) -> bytes | None:
+    async def next_events(self) -> list[bytes] | None:
         if self._answer.is_event_stream:
-            return self._answer.next_event()
+            return self._answer.next_events()
         if self._told:
             return None
         self._told = True
-        return self._answer.whole()
+        return [self._answer.whole()]
 
     def close(self) -> None:
         self._answer.close()
@@ -116,8 +117,8 @@ class _LiveAnswer:
         """The events as one answer; one that is not finished, or an error, is left to the reader of the answer."""
         shaper, collector = ChunkShaper(want_usage=False), Collector()
         try:
-            while (payload := self._answer.next_event()) not in (None, DONE):
-                for chunk in shaper.feed(payload or b""):
+            for payload in self._answer.payloads():
+                for chunk in shaper.feed(payload):
                     collector.feed(chunk)
         except WireError as error:
             return error_payload(error.message, error.type, error.code, error.param)

@@ -1,9 +1,10 @@
 """From an open upstream answer to the client: whole, or event by event, with the money settled before the last byte.
 
 Until the model has written something, a stream's events are held back, and what fails is raised, so that another call
-may answer instead; also after the head has gone out. From the first content on each event leaves as it came, before the
-next is read, and what fails is told in-band without an end mark: a cut stream never looks finished. A stream whose
-upstream passes the cap is cut. One that breaks off behind its finish is whole for its client, but not to be remembered.
+may answer instead; also after the head has gone out. From the first content on each event leaves as it came, before
+more is waited for: those that came together leave together. What fails is told in-band then, without an end mark: a cut
+stream never looks finished. A stream whose upstream passes the cap is cut. One that breaks off behind its finish is
+whole for its client, but not to be remembered.
 An answer that a validator refuses is given up only if something stronger may answer.
 What is held back has a bound, beyond which the upstream counts as broken.
 """
@@ -11,6 +12,7 @@ What is held back has a bound, beyond which the upstream counts as broken.
 import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from enum import Enum, auto
 from typing import Protocol
 
 from msgspec import Struct
@@ -39,6 +41,13 @@ MOST_HELD_BYTES = 1 << 20
 """Of events before the first content. Upstreams send a few hundred bytes then; one that goes on and on is broken, and
 every stream's share of memory is this at most.
 """
+
+
+class _Stop(Enum):
+    """Why no more of a stream is read, if nothing is wrong with it."""
+
+    DONE = auto()
+    AT_CAP = auto()
 
 
 class AnswerRefused(Exception):
@@ -87,7 +96,6 @@ class Relay(Struct, eq=False):
     keeper: Keeper | None = None
     broke: str | None = None
     _flows: bool = False
-    _reported: tuple[Usage | None, int, int] = (None, 0, 0)
 
     @property
     def _created(self) -> int:
@@ -148,27 +156,19 @@ class Relay(Struct, eq=False):
         shaper = ChunkShaper(want_usage=self.request.wants_usage, created=self._created, model=self._model)
         held: list[bytes] = []
         held_bytes = 0
-        done = False
+        stop: _Stop | Malformed | WireError | None = None
         try:
-            while (payload := await self._next()) is not None and not (done := payload.strip() == DONE):
-                events = shaper.feed(payload)
-                held += events
+            while stop is None and (payloads := await self._next()) is not None:
+                known = len(held)
+                stop = self._take(payloads, shaper, held)
                 self._note(shaper)
-                if self._flows or shaper.started:
+                if shaper.started:
                     if not self._flows:
                         self._hop("ok")
                     await self._send(held)
                     held.clear()
-                elif (held_bytes := held_bytes + sum(map(len, events))) > MOST_HELD_BYTES:
-                    self._break_off(shaper)
-                    return await self._break(unusable(), "upstream_error", UNUSABLE_ANSWER)
-                if self._passes_cap(shaper):
-                    return await self._cut_at_cap()
-        except (Malformed, WireError) as error:
-            self.evidence.reach = Reach.PRODUCED
-            self._note(shaper)
-            self._break_off(shaper)
-            return await self._break(unusable(), "upstream_error", UNUSABLE_ANSWER, error)
+                elif (held_bytes := held_bytes + sum(map(len, held[known:]))) > MOST_HELD_BYTES and stop is None:
+                    stop = Malformed("events without end, and nothing in them")
         except ProviderError as failure:
             if not self._is_whole(shaper):
                 verdict = judge(failure, produced=shaper.started)
@@ -180,12 +180,32 @@ class Relay(Struct, eq=False):
             if not self._flows:
                 raise
             return await self._cut("draining", "The gateway is shutting down.")
-        if not (shaper.finished if done else self._is_whole(shaper)):
+        if stop is _Stop.AT_CAP:
+            return await self._cut_at_cap()
+        if isinstance(stop, Exception):
+            self._break_off(shaper)
+            return await self._break(unusable(), "upstream_error", UNUSABLE_ANSWER, stop)
+        if not (shaper.finished if stop is _Stop.DONE else self._is_whole(shaper)):
             self.evidence.reach = Reach.PRODUCED
             self._break_off(shaper)
             message = "The upstream's stream ended before the answer was finished."
             return await self._break(unusable(), "stream_truncated", message)
         return await self._end(shaper, held)
+
+    def _take(
+        self, payloads: list[bytes], shaper: ChunkShaper, held: list[bytes]
+    ) -> "_Stop | Malformed | WireError | None":
+        """Put what of `payloads` is to leave behind what is held; why no more of the stream is to be read, if so."""
+        try:
+            for payload in payloads:
+                if payload.strip() == DONE:
+                    return _Stop.DONE
+                held += shaper.feed(payload)
+                if self._passes_cap(shaper):
+                    return _Stop.AT_CAP
+        except (Malformed, WireError) as error:
+            return error
+        return None
 
     def _is_whole(self, shaper: ChunkShaper) -> bool:
         """Whether a stream without an end mark is complete: every choice that was asked for has its finish reason."""
@@ -198,36 +218,36 @@ class Relay(Struct, eq=False):
             self._flows = True
             self.context.facts.exit = self.exit
             await self.context.caller.start()
-        for payload in payloads:
-            if self.keeper is not None:
+        if self.keeper is not None:
+            for payload in payloads:
                 self.keeper.see(payload)
-            await self.context.caller.send(frame(payload))
+        if payloads:
+            await self.context.caller.send(*map(frame, payloads))
         if begins:
             self.context.let_go()
 
-    async def _next(self) -> bytes | None:
+    async def _next(self) -> list[bytes] | None:
         started_s = self.clock.now_s()
         try:
-            return await self.answer.next_event()
+            return await self.answer.next_events()
         finally:
             self.context.facts.upstream_s += self.clock.now_s() - started_s
 
     def _note(self, shaper: ChunkShaper) -> None:
-        evidence, usage, deltas, size = self.evidence, shaper.usage, shaper.content_deltas, shaper.text_bytes
+        evidence = self.evidence
         evidence.reach = Reach.PRODUCED
-        evidence.usage, evidence.deltas, evidence.output_bytes = usage, deltas, size
+        evidence.usage, evidence.unreported = shaper.usage, shaper.unreported
+        evidence.deltas, evidence.output_bytes = shaper.content_deltas, shaper.text_bytes
         evidence.reached_cap = _CUT_AT_CAP in shaper.finish_reasons
-        if usage is not self._reported[0]:
-            self._reported = (usage, size, deltas)
-        evidence.unreported = (size - self._reported[1], deltas - self._reported[2])
-        if deltas and self.context.ttft_ms is None:
+        if evidence.deltas and self.context.ttft_ms is None:
             self.context.ttft_ms = round((self.clock.now_s() - self.context.started_s) * 1000)
 
     def _passes_cap(self, shaper: ChunkShaper) -> bool:
         """Whether the upstream goes on beyond the cap; a count that comes with the end of a stream cuts nothing."""
-        evidence = self.evidence
-        reported = evidence.usage.completion_tokens if evidence.usage is not None and not shaper.finished else 0
-        return reported > evidence.output_bound or least_tokens(evidence) > 2 * evidence.output_bound
+        bound, usage = self.evidence.output_bound, shaper.usage
+        if least_tokens(shaper.content_deltas, shaper.text_bytes) > 2 * bound:
+            return True
+        return usage is not None and usage.completion_tokens > bound and not shaper.finished
 
     def _break_off(self, shaper: ChunkShaper) -> None:
         """The upstream failed: if nothing was seen by then, anything may have been written unseen."""

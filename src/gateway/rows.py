@@ -3,6 +3,7 @@
 A row holds names, numbers and codes; never a prompt, an answer, a key or anything else that a client typed but tags.
 """
 
+from collections.abc import Awaitable
 from enum import StrEnum
 
 from msgspec import Struct
@@ -79,6 +80,6 @@ _INSERT = f"INSERT INTO requests ({', '.join(COLUMNS)}) VALUES ({', '.join('?' *
 _INSERT_ONCE = _INSERT + " ON CONFLICT (request_id) DO NOTHING"
 
 
-async def append(transaction: Transaction, row: RequestRow, money: Money, *, once: bool = False) -> None:
-    """Insert `row`. A second row for one request is an error, or ignored if `once`."""
-    await transaction.execute(_INSERT_ONCE if once else _INSERT, astuple(row) + astuple(money))
+def append(transaction: Transaction, row: RequestRow, money: Money, *, once: bool = False) -> Awaitable[object]:
+    """Insert `row`, once this is awaited. A second row for one request is an error, or ignored if `once`."""
+    return transaction.execute(_INSERT_ONCE if once else _INSERT, astuple(row) + astuple(money))

@@ -21,17 +21,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
-from gateway import one_cpu
+from gateway import heap, one_cpu
 from gateway.api import EXEMPT_PATHS, Api, Health
 from gateway.app import Books, Janitor, answer_room, apply_budgets, build_gateway, open_books
 from gateway.clock import Clock, RealClock
 from gateway.config import CacheConfig, Config, ConfigError, load, load_file
 from gateway.data_dir import Control, DataDir
-from gateway.demo import DEMO_BUDGET_USD, DEMO_KEY_NAME, DEMO_TENANT, OPENAI_URL, demo_config
+from gateway.demo import DEMO_BUDGET_USD, DEMO_KEY_NAME, DEMO_TENANT, OPENAI_URL, demo_config, demo_lines
 from gateway.drive import drive
 from gateway.engines.threads import BlockingEffects
 from gateway.errors import ClientGone, Draining, DrainingError, StoreUnavailable
 from gateway.gateway import Gateway
+from gateway.health import Absence
 from gateway.http_head import HttpRefusal
 from gateway.metrics import Metrics
 from gateway.oplog import OpLog
@@ -41,6 +42,7 @@ from gateway.random_pool import RandomPool
 from gateway.server import FrontLimits, FrontServer
 from gateway.sqlite_file import has_wal_reset_bug
 from gateway.store_log import StoreLog
+from gateway.verdict import Verdict
 from llmkit.client import OpenAICompatClient
 from llmkit.errors import ProviderError
 from llmkit.money import format_usd
@@ -181,6 +183,7 @@ class Process:
             stack.callback(server.close)
             threading.Thread(target=self._hear_signals, name="signals", daemon=True).start()
             delete_demo_keys(books)
+            heap.settle()
             server.start()
             host, port = server.server_address[:2]
             self._data_dir.publish(Control(str(host), int(port), os.getpid(), secret))
@@ -304,14 +307,19 @@ class Process:
             room=self._answer_room,
             on_error=self._log.error,
             metrics=self._metrics,
-            on_alarm=lambda deployment, why, status: self._log.event(
-                "deployment_alarm", deployment=deployment, why=why, status=status
-            ),
+            on_failed=self._tell_failure,
             on_state=lambda deployment, state: self._log.event("deployment_state", deployment=deployment, state=state),
             on_shadow=lambda request_id, entry, question, judged: self._log.routine(
                 "semantic_shadow", request=request_id, entry=entry, question=question, judged=judged
             ),
         )
+
+    def _tell_failure(self, deployment: str, verdict: Verdict) -> None:
+        if verdict.alarm:
+            why = Absence.QUOTA if verdict.exhausted else Absence.REFUSED
+            self._log.event("deployment_alarm", deployment=deployment, why=why, status=verdict.status)
+        else:
+            self._log.seldom("call_failed", deployment=deployment, outcome=verdict.outcome, status=verdict.status)
 
     def _tracer(self, stack: ExitStack) -> Tracer:
         sink: Sink = MemorySink()
@@ -415,19 +423,3 @@ def mint_demo_key(books: Books) -> str:
         "keys.create", {"tenant": DEMO_TENANT, "name": DEMO_KEY_NAME, "budget_usd": DEMO_BUDGET_USD}
     )
     return str(made["key"])
-
-
-def demo_lines(url: str, key: str, upstream: str | None) -> list[str]:
-    """What a newcomer sees: where requests go, the key, and a line to paste."""
-    goes = f"OPENAI_API_KEY is set: requests go to {upstream} and cost money" if upstream else "no key needed: scripted"
-    body = '{"model": "auto", "messages": [{"role": "user", "content": "Say hello"}]}'
-    return [
-        "",
-        f"demo: {goes}",
-        f"demo key (tenant {DEMO_TENANT}, budget {DEMO_BUDGET_USD} USD, replaced at each start): {key}",
-        "try it:",
-        "",
-        f"curl {url}/v1/chat/completions -H 'Authorization: Bearer {key}' -H 'Content-Type: application/json' "
-        f"-d '{body}'",
-        "",
-    ]

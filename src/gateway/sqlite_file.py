@@ -30,6 +30,8 @@ larger one only the tables that every request reads."""
 
 _READ_BY_EVERY_REQUEST: Final = ("boots", "tenants", "keys", "levels", "balances")
 
+_BOUND_AS_THEY_ARE: Final = frozenset({int, str, type(None)})
+
 _NO_ROOM: Final = frozenset((sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR))
 
 _RESTORE: Final = "restore a backup (gateway restore FILE --yes)"
@@ -53,6 +55,13 @@ class FileMoved(sqlite3.DatabaseError):
     sqlite_errorcode = sqlite3.SQLITE_READONLY_DBMOVED
 
 
+class NotSynced(sqlite3.DatabaseError):
+    """A file of the ledger could not be synced: what of it is on the disk, nobody knows."""
+
+    sqlite_errorcode = sqlite3.SQLITE_IOERR_FSYNC
+    sqlite_errorname = "SQLITE_IOERR_FSYNC"
+
+
 class OpenFiles:
     """The files that the connections of one ledger have open, by device and inode.
 
@@ -68,6 +77,23 @@ class OpenFiles:
     def wal_bytes(self) -> int:
         """The size of the write-ahead log; 0 if there is none."""
         return size(self._paths[1])
+
+    def sync_log(self) -> None:
+        """Bring what was written to the log until now to the disk. Raises NotSynced.
+
+        One that cannot be opened is left as it is. To open and close it does no harm: SQLite has no lock on it, unlike
+        on the other two, which it would lose.
+        """
+        try:
+            log = os.open(self._paths[1], os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return
+        try:
+            os.fdatasync(log)
+        except OSError as error:
+            raise NotSynced(f"{self._paths[1]} was not synced: {error.strerror}") from error
+        finally:
+            os.close(log)
 
     def check(self) -> None:
         """Raise FileMoved if one of them is gone from its path, or another is there; OSError if nobody can tell."""
@@ -264,8 +290,17 @@ def connect(path: Path) -> sqlite3.Connection:
     )
 
 
-def run(connection: sqlite3.Connection, sql: str, params: Sequence[Value]) -> Result:
-    """One statement, and what it did."""
-    cursor = connection.execute(sql, params)
-    records: list[Record] = cursor.fetchall() if cursor.description else []
-    return Result(records, len(records) if cursor.description else cursor.rowcount, cursor.lastrowid or 0)
+def run(cursor: sqlite3.Cursor, sql: str, params: Sequence[Value]) -> Result:
+    """One statement, and what it did. The cursor may be used for the next one then."""
+    cursor.execute(sql, [value if type(value) in _BOUND_AS_THEY_ARE else _bare(value) for value in params])
+    if cursor.description:
+        records: list[Record] = cursor.fetchall()
+        return Result(records, len(records), cursor.lastrowid or 0)
+    return Result([], cursor.rowcount, cursor.lastrowid or 0)
+
+
+def _bare(value: Value) -> Value:
+    """The same value as a plain int or str: for a bool or a word of an enum, adapters would be looked up in vain."""
+    if isinstance(value, str):
+        return str(value)
+    return int(value) if isinstance(value, bool) else value

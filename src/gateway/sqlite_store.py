@@ -10,12 +10,14 @@ of the ledger is such a read: no commit waits for it, and none starts it anew; t
 
 After a final fault of the storage (see sqlite_faults) the store is lost: it commits nothing more, and says so once. It
 copies the write-ahead log into the database itself, because SQLite's automatism hides the faults that it meets, a
-failed sync among them.
+failed sync among them. Nobody can commit meanwhile, so the flusher does it in a calm; where there is none, a leader
+does it once in a thousand requests, and finds the most of the log synced already, by the flusher.
 
-Locks: `_mutex` guards `_waiting`, `_leading`, `_closed`, `_lost` and `_idle_readers`. The writing connection,
-`_committed`, `_uncopied` and `_device_faults` belong to the leader. `_queue` is a deque touched by its atomic ends
-alone, so enqueue() needs no lock, and `_failing` is changed by single dict operations; `_alarmed` is lowered before the
-queue is emptied and raised after it is filled, so no work is ever left without a wake.
+Locks: `_mutex` guards `_waiting`, `_leading`, `_closed`, `_lost` and `_idle_readers`. The writing connection, its one
+cursor (one for each statement would take longer to make than to use), `_committed`, `_copied` and `_device_faults`
+belong to whoever leads, `_synced` to the flusher. `_queue` is a deque touched by its atomic ends alone, so enqueue()
+needs no lock, and `_failing` is changed by single dict operations; `_alarmed` is lowered before the queue is emptied
+and raised after it is filled, so no work is ever left without a wake.
 """
 
 import contextlib
@@ -32,7 +34,7 @@ from gateway.drive import drive
 from gateway.errors import StoreUnavailable
 from gateway.sqlite_copy import copy
 from gateway.sqlite_faults import Fault, fault_of, has_room
-from gateway.sqlite_file import FileMoved, OpenFiles, connect, connect_as_it_is, connect_writer, run
+from gateway.sqlite_file import FileMoved, NotSynced, OpenFiles, connect, connect_as_it_is, connect_writer, run
 from gateway.store import Doing, Durability, Record, Result, Transaction, Value, Work
 
 T = TypeVar("T")
@@ -56,8 +58,17 @@ MOST_QUEUED = 100_000
 RETRY_AFTER_S = 0.25
 """Pause between commits of queued work while the disk refuses them."""
 
-COPY_AFTER = 256
-"""Pieces of work after which the log is copied into the database: some 2 MB of it, as SQLite does by itself."""
+COPY_AFTER = 2048
+"""Pieces of work after which the log is copied into the database, whoever waits: 14 MB of it at most."""
+
+COPY_IN_CALM_AFTER = 256
+"""Pieces of work, some 2 MB, after which the log is copied once nobody has committed for CALM_S."""
+
+CALM_S = 0.1
+"""Between two commits of a crowd it takes less: a batch of theirs runs for some 20 ms while all threads are at work."""
+
+SYNC_AFTER = 128
+"""Pieces of work after which the log is synced ahead of its copying: that is two thirds of what copying it takes."""
 
 LEAST_GROWTH_BYTES = 64 << 20
 """The log may grow by this much, or by half of the ledger, while that is copied; under full load a copy to a disk that
@@ -68,23 +79,23 @@ _MOST_DEVICE_FAULTS = 2
 
 
 class _SqliteTransaction:
-    """A Transaction over the open transaction of one connection."""
+    """A Transaction over the open transaction of the connection that a cursor is of."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
+    def __init__(self, cursor: sqlite3.Cursor) -> None:
+        self._cursor = cursor
 
     async def execute(self, sql: str, params: Sequence[Value] = ()) -> Result:
-        return run(self._connection, sql, params)
+        return run(self._cursor, sql, params)
 
 
 class _Ticket(Generic[T]):
-    """One transact() that waits for a commit."""
+    """One transact() that waits for a commit; `signal` is for those who do not lead, and held until they go on."""
 
     __slots__ = ("done", "error", "result", "signal", "work")
 
     def __init__(self, work: Work[T]) -> None:
         self.work = work
-        self.signal = threading.Lock()
+        self.signal: threading.Lock | None = None
         self.done = False
         self.error: BaseException | None = None
         self.result: T | None = None
@@ -92,7 +103,11 @@ class _Ticket(Generic[T]):
     def wake(self) -> None:
         """Let its thread go on: the outcome is there."""
         self.done = True
-        if self.signal.locked():
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Let its thread go on, also to lead."""
+        if self.signal is not None and self.signal.locked():
             self.signal.release()
 
 
@@ -132,7 +147,8 @@ class SqliteStore:
         self._writer.execute("PRAGMA wal_autocheckpoint = 0").fetchall()
         self._idle_readers = [self._connect_reader(path)]
         self._reading = threading.BoundedSemaphore(MOST_READERS)
-        self._transaction: Transaction = _SqliteTransaction(self._writer)
+        self._cursor = self._writer.cursor()
+        self._transaction: Transaction = _SqliteTransaction(self._cursor)
         self._on_error = on_error
         self._on_failed = on_failed
         self._on_works = on_works
@@ -140,8 +156,8 @@ class SqliteStore:
         self._failing: dict[Doing, str] = {}
         self._on_lost = on_lost
         self._files = OpenFiles(path)
-        self._committed = 0
-        self._uncopied = 0
+        self._is_synced_by_commits = durability is Durability.FULL
+        self._committed = self._copied = self._synced = 0
         self._device_faults = 0
         self._lost = False
         self._mutex = threading.Lock()
@@ -279,9 +295,10 @@ class SqliteStore:
             leads = not self._leading
             self._leading = True
             if not leads:
-                ticket.signal.acquire()
+                ticket.signal = signal = threading.Lock()
+                signal.acquire()
         if not leads:
-            ticket.signal.acquire()
+            signal.acquire()
         if not ticket.done:
             self._lead()
         if ticket.error is not None:
@@ -295,9 +312,9 @@ class SqliteStore:
                 with self._mutex:
                     batch = self._waiting[:BATCH]
                     del self._waiting[:BATCH]
-                if not batch:
-                    break
                 self._lead_one(batch)
+                if not self._waiting:
+                    break
         finally:
             self._pass_the_lead()
 
@@ -307,21 +324,27 @@ class SqliteStore:
         finally:
             for ticket in batch:
                 ticket.wake()
-        self._copy_if_due()
+        if self._committed - self._copied >= COPY_AFTER:
+            self._copy()
 
     def _pass_the_lead(self) -> None:
         with self._mutex:
             successor = self._waiting[0] if self._waiting else None
             self._leading = successor is not None
         if successor is not None:
-            successor.signal.release()
+            successor.go_on()
 
     def _run_batch(self, batch: list[_Ticket[Any]]) -> None:
-        """Run all queued work and `batch` in one transaction; either all of it is committed or none of it."""
+        """Run all queued work and `batch` in one transaction; either all of it is committed or none of it.
+
+        Nobody but flush() may be there, and the leader's last batch have taken along what it is about: nothing is left.
+        """
         if self._lost:
             self._undo([], batch)
             return
         queued = self._take_queued()
+        if not queued and {ticket.work for ticket in batch} == _ONLY_NOTHING:
+            return
         changes = self._writer.total_changes
         try:
             try:
@@ -337,8 +360,9 @@ class SqliteStore:
             if not isinstance(error, sqlite3.Error):
                 first.error = error
         else:
-            self._committed += 1
-            self._uncopied += len(queued) + len(batch)
+            self._committed += len(queued) + len(batch)
+            if self._committed - self._copied >= COPY_IN_CALM_AFTER:
+                self._alarm()
             if self._writer.total_changes > changes:
                 self._device_faults = 0
                 self._succeeds(Doing.COMMIT)
@@ -350,7 +374,7 @@ class SqliteStore:
     ) -> list[Exception]:
         """Begin, run everything, commit; returns what queued work raised: nobody else waits for that."""
         faults: list[Exception] = []
-        self._writer.execute("BEGIN IMMEDIATE")
+        self._cursor.execute("BEGIN IMMEDIATE")
         for work in queued:
             try:
                 run_one(work)
@@ -365,7 +389,7 @@ class SqliteStore:
                 if not self._is_isolated(error):
                     raise
                 ticket.error = error
-        self._writer.execute("COMMIT")
+        self._cursor.execute("COMMIT")
         return faults
 
     def _undo(self, queued: list[Work[object]], batch: list[_Ticket[Any]]) -> None:
@@ -384,11 +408,9 @@ class SqliteStore:
             with contextlib.suppress(sqlite3.Error):
                 self._writer.execute("ROLLBACK")
 
-    def _copy_if_due(self) -> None:
-        """Copy the log into the database once enough was committed. If that fails, the log still has everything."""
-        if self._uncopied < COPY_AFTER:
-            return
-        self._uncopied = 0
+    def _copy(self) -> None:
+        """Copy the log into the database. If that fails, the log still has everything."""
+        self._copied = self._committed
         try:
             self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         except sqlite3.Error as error:
@@ -469,19 +491,53 @@ class SqliteStore:
             self._wake.put(True)
 
     def _flush_forever(self) -> None:
-        while self._wake.get():
+        while self._is_woken():
             self._leave_it_to_requests()
             self._alarmed = False
             while not self._flushed():
                 if self._stop.wait(RETRY_AFTER_S):
                     return
 
+    def _is_woken(self) -> bool:
+        """Wait for an alarm, and copy the log if none comes for CALM_S; whether to go on."""
+        if self._committed - self._copied >= COPY_IN_CALM_AFTER:
+            try:
+                return self._wake.get(timeout=CALM_S)
+            except queue.Empty:
+                self._copy_in_calm()
+        return self._wake.get()
+
     def _leave_it_to_requests(self) -> None:
         """Wait until none has committed for FLUSH_AFTER_S: each commit takes along all that is queued before it."""
         committed = -1
         while committed != self._committed and not self._stop.is_set():
             committed = self._committed
+            self._sync_ahead(committed)
             self._stop.wait(FLUSH_AFTER_S)
+
+    def _sync_ahead(self, committed: int) -> None:
+        """Sync the log of what was `committed`, if that is much: commits go on, and copying it finds less to sync.
+
+        No promise rests on it but the one that every failed sync is final.
+        """
+        if self._is_synced_by_commits or self._lost or committed - max(self._synced, self._copied) < SYNC_AFTER:
+            return
+        self._synced = committed
+        try:
+            self._files.sync_log()
+        except NotSynced as error:
+            self._lose(error)
+
+    def _copy_in_calm(self) -> None:
+        """Copy the log, unless somebody leads, or none may any more."""
+        with self._mutex:
+            if self._leading or self._closed or self._lost:
+                return
+            self._leading = True
+        try:
+            self._copy()
+        finally:
+            self._pass_the_lead()
 
     def _flushed(self) -> bool:
         try:
@@ -499,3 +555,6 @@ def _connect_reader(path: Path) -> sqlite3.Connection:
 
 async def _nothing(transaction: Transaction) -> None:
     """Work of a commit that only carries what is queued."""
+
+
+_ONLY_NOTHING = {_nothing}

@@ -12,7 +12,9 @@ two of them. Rules for work:
 
 from collections.abc import Callable, Coroutine, Sequence
 from enum import StrEnum
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
+
+from msgspec import Struct
 
 Value = int | str | None
 Record = tuple[Any, ...]
@@ -36,7 +38,7 @@ class Doing(StrEnum):
     """Of the write-ahead log into the database: what was committed is kept all the same."""
 
 
-class Result(NamedTuple):
+class Result(Struct, frozen=True):
     """What one statement did: the records it returned, how many rows it changed, the id of the row it inserted."""
 
     records: list[Record]

@@ -2,6 +2,10 @@
 
 Refused: anything but UTF-8 (a byte order mark too), duplicate keys, NaN and Infinity, numbers beyond 64 bits or a
 double, nesting deeper than MAX_DEPTH, lone surrogates. Each is read differently by different parsers, or breaks one.
+
+The fast codec refuses all of that but equal keys (it keeps the last), deep nesting and long numbers. So what it has
+read is taken only if the text has no more colons behind quotes than the value has keys. Everything else is read again,
+slowly: that decides, and says what is wrong.
 """
 
 import json
@@ -11,6 +15,8 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NoReturn, TypeVar
+
+import msgspec
 
 MAX_DEPTH = 100
 """Deeper than any tool schema seen in the wild; far below what exhausts a parser's stack."""
@@ -45,23 +51,53 @@ class StrictJsonError(ValueError):
 
 def loads_object(raw: bytes) -> dict[str, Any]:
     """The JSON object that `raw` holds. Raises StrictJsonError."""
+    if len(raw) > MAX_VALUES:
+        _check_shape(raw)
+    try:
+        value = _decode(raw)
+        if type(value) is dict and _count_keys(value, MAX_DEPTH) == _count_colons(raw):
+            return value
+    except (ValueError, RecursionError):
+        pass
+    return _read_slowly(raw)
+
+
+def _count_keys(container: Any, most_levels: int) -> int:
+    """The keys of all objects in it. Raises ValueError if an integer or the nesting is beyond its bound."""
+    if not most_levels:
+        raise ValueError("nested too deep")
+    keys, values = 0, container
+    if type(container) is dict:
+        keys, values = len(container), container.values()
+    for value in values:
+        kind = type(value)
+        if kind is str:
+            continue
+        if kind is dict or kind is list:
+            keys += _count_keys(value, most_levels - 1)
+        elif kind is int and not -MAX_INTEGER < value < MAX_INTEGER:
+            raise ValueError("beyond 64 bits")
+    return keys
+
+
+def _count_colons(raw: bytes) -> int:
+    """Those behind a quote that is not escaped, blanks apart: of valid JSON, one for each key as it is written. If that
+    cannot be told from the characters around the colon, it is more.
+    """
+    dense = raw.translate(None, b" \t\r\n")
+    colons = dense.count(b'":')
+    if b"\\" not in dense or b'\\\\":' in dense:
+        return colons
+    return colons - dense.count(b'\\":')
+
+
+def _read_slowly(raw: bytes) -> dict[str, Any]:
+    """As loads_object."""
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
         raise StrictJsonError("the body is not UTF-8") from error
     _check_shape(raw)
-    try:
-        value, end = _decoder.raw_decode(text)
-    except ValueError:
-        value, end = None, 0
-    body: dict[str, Any] = value if type(value) is dict and end == len(text) else _read_slowly(text)
-    if "\\u" in text:
-        _check_surrogates(body)
-    return body
-
-
-def _read_slowly(text: str) -> dict[str, Any]:
-    """The object that `text` holds, perhaps with blanks around it; else says what is wrong with it, and where."""
     reader = _Reader()
     try:
         value = json.loads(
@@ -77,6 +113,8 @@ def _read_slowly(text: str) -> dict[str, Any]:
         raise StrictJsonError(reader.faults[0].message, _field_of(value, reader.faults[0]))
     if type(value) is not dict:
         raise StrictJsonError("the body is not a JSON object")
+    if "\\u" in text:
+        _check_surrogates(value)
     return value
 
 
@@ -102,13 +140,6 @@ def _check_shape(raw: bytes) -> None:
 # --- what a value may be ---------------------------------------------------------------------------------------------
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    value = dict(pairs)
-    if len(value) != len(pairs):
-        raise ValueError("a key stands twice in one object")
-    return value
-
-
 def _integer(digits: str) -> int:
     if len(digits) > _MAX_NUMBER_CHARS or abs(value := int(digits)) >= MAX_INTEGER:
         raise ValueError("an integer is beyond 64 bits")
@@ -126,8 +157,7 @@ def _constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-_decoder = json.JSONDecoder(object_pairs_hook=_object, parse_int=_integer, parse_float=_float, parse_constant=_constant)
-"""Reads what may be; of all else it says only that something is wrong."""
+_decode = msgspec.json.Decoder(float_hook=_float).decode
 
 
 # --- what is wrong, and where ----------------------------------------------------------------------------------------

@@ -9,9 +9,11 @@ another one; both only until content has reached the client.
     answered 429                                  after pause  yes   release  asked   UNBILLED   429
     answered 413 for a rate                       no           yes   release  -       UNBILLED   429
     answered 429, quota exhausted                 no           yes   release  long    UNBILLED   429 insufficient_quota
-    answered 401, 402, 403, 404 on the model id   no           yes   release  long    UNBILLED   502
+    answered 401, 402, 404 on the model id        no           yes   release  long    UNBILLED   502
+    answered 403                                  no           yes   failure  -       UNBILLED   502
     answered 404 without a reason                 no           yes   release  -       UNBILLED   502
-    answered 400, 413, 422, 404 with a reason     no           no    release  -       UNBILLED   the status (422 as 400)
+    answered 400, 413, 422, 404 with a reason,
+        403 for what the prompt says              no           no    release  -       UNBILLED   the status, or 400
     answered another 4xx                          no           yes   release  -       UNBILLED   502
     answered 408, 5xx                             soon         yes   failure  -       UNBILLED   503
     answered 3xx                                  no           yes   failure  -       UNBILLED   502
@@ -19,6 +21,9 @@ another one; both only until content has reached the client.
     the client's own time is over                 no           no    release  -       as far     504
     2xx, then junk, a cut or an error object      no           yes   failure  -       PRODUCED   502
     cut after content                             no           no    failure  -       PRODUCED   in-band
+
+A 403 may be about our credential, or a firewall's that dislikes one prompt: an alarm tells of it, as of what pauses for
+long, and the breaker decides from several.
 
 UNBILLED with usage all the same is settled by that usage. A connection that was pooled and turned out to be closed is
 no failure: the transport replaces it once.
@@ -46,7 +51,7 @@ from gateway.evidence import Reach
 from gateway.redaction import without_secrets
 from llmkit.errors import ProviderError, ProviderErrorKind
 
-_CLIENT_FAULTS = {400: 400, 404: 404, 413: 413, 422: 400}
+_CLIENT_FAULTS = {400: 400, 403: 400, 404: 404, 413: 413, 422: 400}
 _QUOTA_CODES = frozenset(
     {
         "insufficient_quota",
@@ -94,12 +99,14 @@ class _Ruling:
     sick: bool
     pause: Pause
     reach: Reach
+    alarm: bool = False
 
 
 _NOT_SENT = _Ruling(Again.IF_ALONE, True, True, Pause.NONE, Reach.NOT_SENT)
 _CLOSED = _Ruling(Again.NEVER, True, True, Pause.NONE, Reach.UNKNOWN)
 _LIMITED = _Ruling(Again.AFTER_PAUSE, True, False, Pause.ASKED, Reach.UNBILLED)
-_OPERATORS_FAULT = _Ruling(Again.NEVER, True, False, Pause.LONG, Reach.UNBILLED)
+_OPERATORS_FAULT = _Ruling(Again.NEVER, True, False, Pause.LONG, Reach.UNBILLED, alarm=True)
+_FORBIDDEN = _Ruling(Again.NEVER, True, True, Pause.NONE, Reach.UNBILLED, alarm=True)
 _REFUSED = _Ruling(Again.NEVER, True, False, Pause.NONE, Reach.UNBILLED)
 _CLIENTS_FAULT = _Ruling(Again.NEVER, False, False, Pause.NONE, Reach.UNBILLED)
 _BUSY = _Ruling(Again.SOON, True, True, Pause.NONE, Reach.UNBILLED)
@@ -123,6 +130,7 @@ class Verdict:
     reach             what the call's money is judged by
     outcome           one word for the route and the span
     error             what the client is told if this is the end
+    alarm             whether an operator has to look at the deployment
     status            what the upstream answered with, if it did
     """
 
@@ -134,6 +142,7 @@ class Verdict:
     reach: Reach
     outcome: str
     error: GatewayError
+    alarm: bool = False
     status: int | None = None
 
     @property
@@ -168,7 +177,7 @@ UNUSABLE_ANSWER = "The upstream's answer could not be used."
 def _verdict(
     row: _Ruling, outcome: str, error: GatewayError, *, wait_s: float | None = None, status: int | None = None
 ) -> Verdict:
-    return Verdict(row.again, row.elsewhere, row.sick, row.pause, wait_s, row.reach, outcome, error, status)
+    return Verdict(row.again, row.elsewhere, row.sick, row.pause, wait_s, row.reach, outcome, error, row.alarm, status)
 
 
 def _row(failure: ProviderError, produced: bool) -> _Ruling:
@@ -190,7 +199,9 @@ def _row_of_status(status: int, failure: ProviderError) -> _Ruling:
         return _OPERATORS_FAULT if _is_quota(failure) else _LIMITED
     if _is_limit(failure):
         return _REFUSED
-    if failure.kind is ProviderErrorKind.AUTH or _is_about_the_model(failure):
+    if failure.kind is ProviderErrorKind.AUTH:
+        return _FORBIDDEN if status == 403 else _OPERATORS_FAULT
+    if _is_about_the_model(failure):
         return _OPERATORS_FAULT
     if _is_clients_fault(failure):
         return _CLIENTS_FAULT

@@ -13,8 +13,7 @@ import math
 import ssl
 import sys
 import time
-from collections import deque
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC
 from email.utils import parsedate_to_datetime
@@ -23,7 +22,7 @@ from typing import Any, NoReturn
 from llmkit import wire_json
 from llmkit.errors import ProviderError, ProviderErrorKind, kind_of_status
 from llmkit.http1 import ResponseHead
-from llmkit.openai import Malformed, WireError, as_error, decode_object, from_wire, parse_error
+from llmkit.openai import FLAGGED, Malformed, WireError, as_error, decode_object, from_wire, parse_error
 from llmkit.openai_stream import ChunkShaper
 from llmkit.room import Claim, Room
 from llmkit.sse import DONE, EventTooLarge, SSEReader
@@ -136,8 +135,8 @@ class OpenAICompatClient:
         with self.open(_encoded(body, stream=True), stream=True) as answer:
             answer.let_go()
             try:
-                while (payload := answer.next_event()) not in (None, DONE):
-                    yield from map(decode_object, shaper.feed(payload or b""))
+                for payload in answer.payloads():
+                    yield from map(decode_object, shaper.feed(payload))
             except (WireError, Malformed) as error:
                 raise _unusable(error) from error
         if not shaper.finished:
@@ -173,7 +172,6 @@ class UpstreamAnswer:
         media_type = (exchange.head.get("content-type") or "").partition(";")[0]
         self.is_event_stream = media_type.strip().lower() == "text/event-stream"
         self._exchange = exchange
-        self._events: deque[bytes] = deque()
         self._sse = SSEReader(max_event_bytes)
         self._limit = max_answer_bytes
         self._claim = claim
@@ -208,15 +206,23 @@ class UpstreamAnswer:
             parts.append(data)
         return b"".join(parts)
 
-    def next_event(self) -> bytes | None:
-        """The data of the next event; None at an end that the transport knows to be complete."""
-        while not self._events:
-            if self._ended:
-                return None
-            self._read_events()
-        event = self._events.popleft()
-        self._done = self._done or event == DONE
-        return event
+    def next_events(self) -> list[bytes] | None:
+        """The data of the events that came next, all that are there; None at an end that the transport knows to be
+        complete.
+        """
+        while not self._ended:
+            if events := self._read_events():
+                self._done = self._done or DONE in events
+                return events
+        return None
+
+    def payloads(self) -> Iterator[bytes]:
+        """The data of each event before the end mark."""
+        while (events := self.next_events()) is not None:
+            for event in events:
+                if event == DONE:
+                    return
+                yield event
 
     def close(self) -> None:
         """Give the connection back if the answer has been read to its end, else close it. Idempotent."""
@@ -241,7 +247,7 @@ class UpstreamAnswer:
             status=self._exchange.head.status,
         )
 
-    def _read_events(self) -> None:
+    def _read_events(self) -> list[bytes]:
         try:
             self._sse.feed(b"")  # a refusal that waited for the events before it, instead of a read that may block
             data = self._read()
@@ -250,8 +256,8 @@ class UpstreamAnswer:
             self.refuse(str(error))
         if not self._is_kept:
             self._cover(self._sse.held)
-        self._events += [as_error(event.data) if event.event == "error" else event.data for event in events]
         self._began = self._began or bool(events)
+        return [as_error(event.data) if event.event == "error" else event.data for event in events]
 
     def _refuse_size(self) -> NoReturn:
         self.refuse(f"longer than {self._limit} bytes")
@@ -303,8 +309,8 @@ def _error_body(exchange: Exchange) -> bytes:
 
 
 def _refusal(head: ResponseHead, body: bytes, *, api_key: str | None, now_s: float) -> ProviderError:
-    kind = kind_of_status(head.status)
     said = parse_error(head.status, body, api_key)
+    kind = ProviderErrorKind.CLIENT if said.code == FLAGGED else kind_of_status(head.status)
     return ProviderError(
         kind,
         said.message if kind is ProviderErrorKind.CLIENT else f"the upstream answered HTTP {head.status}",

@@ -10,7 +10,8 @@ decided elsewhere from these facts, never from message text.
                                timeout     one of our clocks fired; `clock` names it
                                malformed   an answer that is not one: junk, cut, too large, a redirect
                                auth        401, 402, 403: the operator's fault
-                               client      other 4xx: the request's own fault, or the operator's; the code may say
+                               client      other 4xx, and 403 for a prompt that moderation refused: the request's own
+                                           fault, or the operator's; the code may say
 """
 
 from enum import StrEnum

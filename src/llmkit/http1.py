@@ -22,7 +22,7 @@ _FIELD = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+:" + _TEXT
 _HEAD = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9]{2})(?: " + _TEXT + rb")?((?:\r\n" + _FIELD + rb")*+\r\n)\r\n")
 _TRAILER = re.compile(_FIELD)
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})[\t ]*(?:;" + _TEXT + rb")?\r\n")
-_LENGTH = re.compile(r"[0-9]{1,18}")
+_LENGTH_DIGITS = 18
 
 
 class BadResponse(ValueError):
@@ -53,21 +53,20 @@ class ResponseHead:
 
     def get(self, name: str) -> str | None:
         """The first value of a field, without the spaces around it; name in lower case."""
-        at = self._lower.find(f"\r\n{name}:")
-        return None if at < 0 else self._value_at(at + len(name) + 3)
+        key = f"\r\n{name}:"
+        at = self._lower.find(key)
+        if at < 0:
+            return None
+        at += len(key)
+        return self._fields[at : self._fields.index("\r\n", at)].strip(" \t")
 
     def listed(self, name: str) -> list[str]:
         """The elements of a comma-separated field, over all its lines, in lower case."""
-        key, parts = f"\r\n{name}:", []
-        at = self._lower.find(key)
-        while at >= 0:
-            at += len(key)
-            parts += [part.strip().lower() for part in self._value_at(at).split(",")]
-            at = self._lower.find(key, at)
-        return parts
-
-    def _value_at(self, start: int) -> str:
-        return self._fields[start : self._fields.index("\r\n", start)].strip(" \t")
+        key = f"\r\n{name}:"
+        if key not in self._lower:
+            return []
+        values = [found.partition("\r\n")[0] for found in self._lower.split(key)[1:]]
+        return [part.strip() for part in ",".join(values).split(",")]
 
 
 class ResponseReader:
@@ -253,9 +252,12 @@ def _one_length(lengths: list[str]) -> int | None:
     """The length that all of these say, None if there are none. Raises BadResponse."""
     if not lengths:
         return None
-    if lengths.count(lengths[0]) != len(lengths) or not _LENGTH.fullmatch(lengths[0]):
+    length = lengths[0]
+    if lengths.count(length) != len(lengths) or not (
+        length.isdecimal() and length.isascii() and len(length) <= _LENGTH_DIGITS
+    ):
         raise BadResponse("the content length is not one plain number")
-    return int(lengths[0])
+    return int(length)
 
 
 def _field(line: str) -> tuple[str, str]:

@@ -389,7 +389,9 @@ def _thinking(part: object) -> list[Any]:
 
 def tool_calls(message: JsonObject) -> list[JsonObject]:
     """The calls of a message or a delta. Raises Malformed if they are no list of objects."""
-    calls = message.get("tool_calls") or []
+    calls = message.get("tool_calls")
+    if not calls:
+        return []
     if type(calls) is not list or not all(type(call) is dict for call in calls):
         raise Malformed("tool calls that are no objects")
     return calls
@@ -460,6 +462,10 @@ def as_error(data: bytes) -> bytes:
     return wire_json.encode({"error": document or "unnamed"})
 
 
+FLAGGED = "content_policy_violation"
+"""OpenAI's code for a prompt that moderation refuses; also that of OpenRouter's 403, which has no word for it."""
+
+
 def parse_error(status: int, raw: bytes, secret: str | None = None) -> WireError:
     """What an upstream's answer of an error status says. Total: any bytes give a WireError with a message.
 
@@ -522,6 +528,8 @@ def _wire_error(
     code = facts.get("code")
     if type(code) is int:
         code = None if code == status else str(code)
+    if code is None and status == 403 and _is_flagged(facts.get("metadata")):
+        code = FLAGGED
     ours = "upstream reported an error" if status is None else f"upstream returned HTTP {status}"
     return WireError(
         _text(facts.get("message"), secret) or ours,
@@ -530,6 +538,11 @@ def _wire_error(
         _text(facts.get("param"), secret),
         usage,
     )
+
+
+def _is_flagged(metadata: object) -> bool:
+    """Whether it tells of moderation in OpenRouter's form: https://openrouter.ai/docs/api/reference/errors-and-debugging"""
+    return isinstance(metadata, dict) and "flagged_input" in metadata and "reasons" in metadata
 
 
 def _text(value: object, secret: str | None = None) -> str | None:

@@ -61,6 +61,7 @@ class ChunkShaper:
 
     content_deltas  deltas so far in which the model wrote something: text, reasoning, a refusal or of a tool call
     text_bytes      UTF-8 bytes of that
+    unreported      bytes and deltas of those that came after `usage` was last reported
     finish_reasons  the finish reasons so far, by the index of their choices
     ends_oddly      whether a choice ended for a reason that is not known, which leaves as "stop"
     """
@@ -76,6 +77,8 @@ class ChunkShaper:
         self._head: JsonObject = {"object": _CHUNK}
         self._choices: dict[int, _Choice] = {}
         self._reported: JsonObject = {}
+        self._bytes_reported = 0
+        self._deltas_reported = 0
         self._usage: Usage | None = None
         self._vendor_usage: Usage | None = None
         self._edited = False
@@ -86,6 +89,10 @@ class ChunkShaper:
     def usage(self) -> Usage | None:
         """The last usage the upstream reported that makes sense; a vendor's copy only if there was no other."""
         return self._usage or self._vendor_usage
+
+    @property
+    def unreported(self) -> tuple[int, int]:
+        return self.text_bytes - self._bytes_reported, self.content_deltas - self._deltas_reported
 
     @property
     def started(self) -> bool:
@@ -107,6 +114,14 @@ class ChunkShaper:
             return [payload]
         if not payload or payload.isspace():
             return []
+        known = self.usage
+        try:
+            return self._shape(payload)
+        finally:
+            if self.usage is not known:
+                self._bytes_reported, self._deltas_reported = self.text_bytes, self.content_deltas
+
+    def _shape(self, payload: bytes) -> list[bytes]:
         chunk = decode_object(payload)
         self._edited = _LF in payload or _CR in payload
         if chunk.get("usage") is not None or "x_groq" in chunk:

@@ -484,7 +484,7 @@ def _header_name(name: str) -> str:
 
 
 def _header_value(name: str, value: str) -> str:
-    if _NOT_IN_A_VALUE.search(value):
+    if not (value.isascii() and value.isprintable()) and _NOT_IN_A_VALUE.search(value):
         raise ValueError(f"the value of header {name!r} holds a control character, or one beyond Latin-1")
     return value
 

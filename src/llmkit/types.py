@@ -8,6 +8,8 @@ from typing import Protocol
 
 from msgspec import Struct
 
+_INT = frozenset({int})
+
 
 class Usage(Struct, frozen=True):
     """Tokens of one upstream call; ints >= 0, ValueError otherwise.
@@ -23,15 +25,15 @@ class Usage(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         """Refuse what is no count."""
-        for count in (
+        counts = (
             self.prompt_tokens,
             self.cached_tokens,
             self.cache_write_tokens,
             self.completion_tokens,
             self.reasoning_tokens,
-        ):
-            if type(count) is not int or count < 0:
-                raise ValueError("token counts are integers, 0 or more")
+        )
+        if not _INT.issuperset(map(type, counts)) or min(counts) < 0:
+            raise ValueError("token counts are integers, 0 or more")
 
     def __add__(self, other: "Usage") -> "Usage":
         """The tokens of two calls together, class by class."""

@@ -38,7 +38,7 @@ class PatientCaller:
 
     async def start(self) -> None: ...
 
-    async def send(self, frame: bytes) -> None: ...
+    async def send(self, *frames: bytes) -> None: ...
 
     async def finish(self, last: bytes) -> None: ...
 
@@ -70,8 +70,8 @@ def facts_of(error: ProviderError) -> Facts:
 def events(opened: ProviderAnswer) -> list[bytes]:
     """Every event up to the clean end."""
     found = []
-    while (payload := drive(opened.next_event())) is not None:
-        found.append(payload)
+    while (came := drive(opened.next_events())) is not None:
+        found += came
     return found
 
 
@@ -136,7 +136,7 @@ class ProviderContract(unittest.TestCase):
         """Role, words, finish reason, usage, end mark; and again nothing."""
         opened = self.open({"text": "hello there", "usage": USAGE}, stream=True)
         self.assertEqual(deltas(events(opened)), ["", "hello ", "there", "finish stop", 34, "DONE"])
-        self.assertIsNone(drive(opened.next_event()))
+        self.assertIsNone(drive(opened.next_events()))
 
     def test_usage_may_be_missing(self) -> None:
         """Then there is none, and no chunk for it."""
@@ -199,7 +199,7 @@ class ProviderContract(unittest.TestCase):
     def test_junk_arrives_as_it_was_sent(self) -> None:
         """Whoever reads it decides what it is worth."""
         self.assertEqual(drive(self.open({"malformed": True}, stream=False).whole()), JUNK)
-        self.assertEqual(drive(self.open({"malformed": True}, stream=True).next_event()), JUNK)
+        self.assertEqual(drive(self.open({"malformed": True}, stream=True).next_events()), [JUNK])
 
     def test_a_cut_stream_gives_what_came_before_the_cut(self) -> None:
         """Then it fails, wherever the cut is: also after the last word."""
@@ -208,8 +208,8 @@ class ProviderContract(unittest.TestCase):
                 opened = self.open({"text": "a b", "cut_after": cut_after}, stream=True)
                 came: list[bytes] = []
                 with self.assertRaises(ProviderError) as raised:
-                    while (payload := drive(opened.next_event())) is not None:
-                        came.append(payload)
+                    while (payloads := drive(opened.next_events())) is not None:
+                        came += payloads
                 self.assertEqual(deltas(came), said)
                 expected = (ProviderErrorKind.MALFORMED, True, True, 200, None, None)
                 self.assertEqual(facts_of(raised.exception), expected)
@@ -227,7 +227,7 @@ class ProviderContract(unittest.TestCase):
                     opened = self.open(entry, stream=True)
                     try:
                         for _ in range(reads):
-                            if drive(opened.next_event()) is None:
+                            if drive(opened.next_events()) is None:
                                 break
                     except ProviderError:
                         pass

@@ -120,14 +120,14 @@ class MeteredAnswer:
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
         return _payload("chat.completion", [choice], USAGE)
 
-    async def next_event(self) -> bytes | None:
+    async def next_events(self) -> list[bytes] | None:
         return self._effects.perform("upstream event", self._next)
 
-    def _next(self) -> bytes | None:
+    def _next(self) -> list[bytes] | None:
         payload, billed = next(self._events, (None, 0))
         if billed:
             self._provider.bill(billed)
-        return payload
+        return None if payload is None else [payload]
 
     def close(self) -> None:
         """Nothing is left to read."""
@@ -164,8 +164,8 @@ class RecordingCaller:
     async def start(self) -> None:
         self._effects.perform("client start", lambda: None)
 
-    async def send(self, frame: bytes) -> None:
-        self._effects.perform("client event", lambda: append(self._client, "event"))
+    async def send(self, *frames: bytes) -> None:
+        self._effects.perform("client send", lambda: append(self._client, "events"))
 
     async def finish(self, last: bytes) -> None:
         self.receive_the_last()

@@ -3,6 +3,7 @@
 Runs only in processes that broken_disk.so was preloaded into, forked for each scenario: see tests.support.forks.
 """
 
+import threading
 import unittest
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,19 @@ def sync_while_copying(folder: str, *, suffix: str, durability: str) -> None:
     with mock.patch.object(sqlite_store, "COPY_AFTER", 1):
         drive(gateway.world.books.ledger.touch())
     gateway.is_lost("SQLITE_IOERR_FSYNC")
+
+
+def sync_ahead(folder: str) -> None:
+    """The log is synced between two commits, by nobody who is waited for."""
+    with mock.patch.object(sqlite_store, "SYNC_AFTER", 1):
+        gateway = Gateway(folder, "normal")
+        gateway.disk.fail("sync", "ledger.db-wal")
+        gateway.ask()
+        for _ in range(2000):
+            if gateway.world.lost:
+                break
+            threading.Event().wait(0.01)
+        gateway.is_lost("SQLITE_IOERR_FSYNC")
 
 
 def device(folder: str) -> None:

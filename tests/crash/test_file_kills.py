@@ -115,7 +115,7 @@ class RestoreTest(FileCase):
         request = {"raw_key": cls.raw_key, "stream": True, "durability": "full"}
         rehearsal = shutil.copytree(cls.root / "template", cls.root / "rehearsal")
         effects = cls.server.result(child.request, folder=str(rehearsal), die_at=None, **request)
-        die_at = effects.index("client event")
+        die_at = effects.index("client send")
         cls.server.run(child.request, folder=str(cls.root / "template"), die_at=die_at, **request)
         old = shutil.copytree(cls.root / "template", cls.root / "old")
         cls.old = cls.server.result(files.looked_at, path=str(old / "ledger.db"))

@@ -82,6 +82,12 @@ class LostLedgerTest(BrokenDiskCase):
                 found = self.found(self.run_in(lost_ledger.sync_while_copying, suffix=suffix, durability=durability))
                 self.assertEqual(found["rows"], [["settled", found["spent"]]])
 
+    def test_a_failed_sync_ahead_of_the_copying(self) -> None:
+        """As final as any; what was queued is settled by then, or its hold counts."""
+        found = self.found(self.run_in(lost_ledger.sync_ahead))
+        self.assertEqual(found["rows"][0][0], "settled")
+        self.assertGreaterEqual(found["spent"] + found["unresolved"], 2 * found["rows"][0][1])
+
     def test_a_write_that_fails_twice_is_the_device(self) -> None:
         """Once is survived, as nothing was acknowledged; every settlement that was is there at the next start."""
         found = self.found(self.run_in(lost_ledger.device))

@@ -94,7 +94,7 @@ class RequestTest(CrashCase):
     def kill_everywhere(self, *, stream: bool, durability: str) -> None:
         labels = self.effects(stream=stream, durability=durability)
         self.assertGreaterEqual(labels.count("COMMIT"), 3, labels)
-        self.assertEqual(labels.count("client event"), 2 + child.WORDS if stream else 0, labels)
+        self.assertEqual(labels.count("client send"), 1 + child.WORDS if stream else 0, labels)
         self.everywhere(labels, lambda at: self.faults(self.die(at, stream=stream, durability=durability), durability))
 
     def test_the_settlement_comes_before_the_last_byte(self) -> None:
@@ -143,7 +143,7 @@ class StartTest(CrashCase):
     def test_killed_at_every_step_of_a_recovery(self) -> None:
         """The start after that resolves the dead hold once."""
         effects = self.effects(stream=True, durability="full")
-        orphaned = Path(self.die(effects.index("client event") + 1, stream=True, durability="full")).name
+        orphaned = Path(self.die(effects.index("client send") + 1, stream=True, durability="full")).name
         labels = self.server.result(child.start, folder=self.home(orphaned), die_at=None)
         self.assertIn("COMMIT", labels)
 

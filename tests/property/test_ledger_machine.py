@@ -89,22 +89,23 @@ class Model:
         self.reached: dict[Level, int] = {}
         self.money: dict[Place, Counter[str]] = {}
 
-    def reserve(self, levels: Sequence[Level], amount: int, wall_ms: int) -> Sequence[Place]:
-        """Take `amount` in the windows of now, or of the latest that was reached."""
+    def reach(self, levels: Sequence[Level], wall_ms: int) -> Sequence[Place]:
+        """The windows of now, or the latest that were reached: they are open from now on."""
         at = [(level, max(window_number(level.window, wall_ms), self.reached.get(level, -1))) for level in levels]
-        self.take(at, amount)
         self.reached.update(at)
+        for place in at:
+            self.money.setdefault(place, Counter())
         return at
 
     def take(self, at: Sequence[Place], amount: int) -> None:
         """Hold `amount` at every place or at none."""
         for refusal, parts in ((BudgetExceeded, "spent unresolved"), (BudgetReserved, "spent unresolved open")):
             for level, number in at:
-                money, limit = self.money.get((level, number), Counter()), self.limits[level]
+                money, limit = self.money[level, number], self.limits[level]
                 if limit is not None and sum(money[part] for part in parts.split()) + amount > limit:
                     raise refusal("no room")
         for place in at:
-            self.money.setdefault(place, Counter())["open"] += amount
+            self.money[place]["open"] += amount
 
     def move(self, hold: Hold, state: str, cost: int = 0, at_most: int | None = None) -> bool:
         """Take a hold to `state`, once, where unresolved keeps `at_most` of it; False if that way is closed."""
@@ -188,7 +189,7 @@ class LedgerMachine(RuleBasedStateMachine):
             assert isinstance(real, ValueError), real
             return multiple()
         self.apply_queued()
-        hold = self.booked(real, request, key, amount)
+        hold = self.booked(real, request, self.reached(key), amount)
         if hold is None:
             return multiple()
         self.requests.append(request)
@@ -216,12 +217,13 @@ class LedgerMachine(RuleBasedStateMachine):
         words = purpose(request.id, attempt=request.attempt + 1)
         outcome = Outcome(cost, "test", at_most)
         real = self.ends(self.book.ledger.reserve_next(hold.reservation, outcome, account, amount, words))
+        at = self.reached(key)
         before = copy.deepcopy((self.model, hold.state, hold.cost, hold.amount, hold.unresolved_ms))
         if cost is None:
             self.give_up(hold, wall_ms, at_most)
         else:
             self.model.move(hold, "settled", cost)
-        following = self.booked(real, request, key, amount)
+        following = self.booked(real, request, at, amount)
         if following is None:
             self.model, hold.state, hold.cost, hold.amount, hold.unresolved_ms = before
             return multiple()
@@ -246,7 +248,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(hold=holds, extra=AMOUNTS)
     def top_up(self, hold: Hold, extra: int) -> None:
-        """An open hold is raised in its own windows, or nothing happens."""
+        """An open hold is raised in its own windows, or nothing happens; to be raised by nothing it needs no room."""
         self.apply_queued()
         words = purpose(hold.request.id, attempt=hold.request.attempt)
         real = self.ends(self.book.ledger.top_up(hold.reservation, extra, words))
@@ -254,7 +256,7 @@ class LedgerMachine(RuleBasedStateMachine):
             assert isinstance(real, AlreadyResolved), real
             return
         try:
-            self.model.take(hold.at, extra)
+            self.model.take(hold.at if extra else (), extra)
         except (BudgetExceeded, BudgetReserved) as refusal:
             assert type(real) is type(refusal), (real, refusal)
             return
@@ -395,11 +397,15 @@ class LedgerMachine(RuleBasedStateMachine):
         living = [request for request in self.requests if not request.told]
         return living[which % len(living)] if living else None
 
-    def booked(self, real: Any, request: Request, key: str, amount: int) -> Hold | None:
-        """The hold that the ledger has just made, or None if it refused; the model did the same."""
+    def reached(self, key: str) -> Sequence[Place]:
+        """The windows in which a request of this key is decided: they are open now, also if it is refused."""
         levels = [self.active[name] for name in ((Scope.KEY, key), (Scope.TENANT, "acme"), (Scope.GLOBAL, ""))]
+        return self.model.reach(levels, self.book.clock.wall_ms())
+
+    def booked(self, real: Any, request: Request, at: Sequence[Place], amount: int) -> Hold | None:
+        """The hold that the ledger has just made, or None if it refused; the model did the same."""
         try:
-            at = self.model.reserve(levels, amount, self.book.clock.wall_ms())
+            self.model.take(at, amount)
         except (BudgetExceeded, BudgetReserved) as refusal:
             assert type(real) is type(refusal), (real, refusal)
             return None

@@ -3,11 +3,13 @@
 import json
 import math
 import unittest
+from collections.abc import Callable
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway import strict_json
 from gateway.strict_json import MAX_INTEGER, StrictJsonError, loads_object
 
 _text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampled_from(
@@ -38,6 +40,9 @@ _NASTY = (
     b"1e999",
     b"NaN",
     b'"a":1,',
+    b'"a\\\\":1,',
+    b'\\":',
+    b"\n",
     b"\xff",
     b"\0",
     b"0",
@@ -76,6 +81,20 @@ class StrictJsonProperties(unittest.TestCase):
         self.assertEqual(value, first_wins)
         self.assertEqual(json.loads(json.dumps(value, allow_nan=False, ensure_ascii=False).encode()), value)
         self.assertTrue(all(map(math.isfinite, _floats(value))))
+
+    @settings(max_examples=300)
+    @given(nearly_json() | st.binary(max_size=40))
+    def test_reading_it_quickly_changes_nothing(self, raw: bytes) -> None:
+        """The same value, or the same refusal, as when all of it is read slowly."""
+        self.assertEqual(_outcome(loads_object, raw), _outcome(strict_json._read_slowly, raw))
+
+
+def _outcome(read: Callable[[bytes], object], raw: bytes) -> str:
+    """What became of a text, types and the order of keys included."""
+    try:
+        return repr(read(raw))
+    except StrictJsonError as error:
+        return f"{error} ({error.param})"
 
 
 def _floats(value: object) -> list[float]:

@@ -74,7 +74,7 @@ TABLE = {
     ),
     "401": Row({"status": 401}, "auth", False, True, "refused", "void", JUNK),
     "402": Row({"status": 402}, "auth", False, True, "refused", "void", JUNK),
-    "403": Row({"status": 403}, "auth", False, True, "refused", "void", JUNK),
+    "403": Row({"status": 403}, "auth", False, True, "open", "void", JUNK),
     "404 on the model": Row(
         status(404, "client", code="model_not_found"), "client", False, True, "refused", "void", JUNK
     ),
@@ -197,12 +197,12 @@ class PrimaryDownTest(FleetStories):
     KINDS: tuple[AnOutcome, ...] = (REFUSED, {"status": 500}, SILENT)
 
     def test_nobody_notices(self) -> None:
-        """200 requests, 200 answers; after three failures the breaker keeps every call off the first."""
-        for kind in self.KINDS:
+        """200 requests, 200 answers; the third failure of several requests keeps every other call off the first."""
+        for kind, calls in zip(self.KINDS, (3, 4, 3), strict=True):
             with self.subTest(str(kind)):
                 self.fleet(one=kind, two=GOOD)
                 self.many(200, lambda: self.assertIsNone(self.ask().error))
-                self.assertEqual((self.order.count("one"), self.order.count("two")), (3, 200))
+                self.assertEqual((self.order.count("one"), self.order.count("two")), (calls, 200))
                 self.assertEqual(self.level().spent_nanousd, 200 * COST)
                 self.assertEqual({row["exit"] for row in self.world.rows()}, {"failed_over"})
                 self.assertEqual(self.state("one"), "open")
@@ -317,6 +317,14 @@ class UnknownMoneyTest(FleetStories):
                     self.assertEqual(outcome.told, LATE)
                     self.assert_row(exit="failed", status=504, state="unresolved", attempts=1)
                     self.assertEqual(self.hold_states(), ["unresolved"])
+
+    def test_without_money_for_any_call_it_is_rejected(self) -> None:
+        """Also if a deployment was passed over before the one that there was no money for."""
+        self.fleet(one={"status": 429, "retry_after": 60}, two=GOOD, limit_nanousd=self.bound())
+        self.assertIsNone(self.ask().error)
+        self.ask()
+        self.assertEqual(self.order, ["one", "two"])
+        self.assert_row(exit="rejected", status=402, attempts=0, state="none")
 
     def test_a_proven_failure_needs_no_second_hold(self) -> None:
         """Money for one call is enough for as many as it takes."""

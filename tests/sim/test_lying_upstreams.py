@@ -13,7 +13,7 @@ class EarlyUsageTest(Stories):
     def test_what_comes_after_a_report_is_billed_too(self) -> None:
         """On an end without another report, on a cut, and when the client leaves."""
         early = [ROLE, word("a", usage=usage(12, 1)), *[word("x")] * 40]
-        for steps, moment in (([*early, FINISH, DONE], None), ([*early, RESET], None), (early, At("send", 42))):
+        for steps, moment in (([*early, FINISH, DONE], None), ([*early, RESET], None), (early, At("send", 41))):
             with self.subTest(steps=steps[-1], moment=moment):
                 self.setUp()
                 self.wire(*steps)

@@ -81,12 +81,31 @@ class InPlaceTest(FleetStories):
         self.assertEqual(self.ask().facts.hops, ["one=server", "two=ok"])
 
     def test_the_breaker_ends_the_retries_too(self) -> None:
-        """The third failure in a row is the last call."""
+        """The failure that opens it is the last call."""
         self.RETRY, self.BREAKER = "max_retries = 10\nbudget_floor = 1000", "threshold = 3"
         self.fleet(one=BUSY)
+        self.ask()
         outcome = self.ask()
-        self.assertEqual((self.order, outcome.facts.hops), (["one"] * 3, ["one=server"] * 3))
+        self.assertEqual((self.order, outcome.facts.hops), (["one"] * 12, ["one=server"]))
         self.assertEqual(self.state("one"), "open")
+
+    def test_one_request_that_reaches_nobody_opens_a_breaker(self) -> None:
+        """A connection that is refused is no fault of a request's."""
+        self.RETRY, self.BREAKER = "max_retries = 2", "threshold = 3"
+        self.fleet(one=REFUSED)
+        self.ask()
+        self.assertEqual((self.state("one"), self.order), ("open", ["one"] * 3))
+
+    def test_one_request_alone_opens_no_breaker(self) -> None:
+        """What fails may be the request itself: others are served as before, but with a threshold of one."""
+        poisoned: list[AnOutcome] = [*[{"status": 500}] * 3, GOOD]
+        for threshold, state, answered in ((3, "closed", True), (2, "closed", True), (1, "open", False)):
+            with self.subTest(threshold=threshold):
+                self.RETRY, self.BREAKER = "max_retries = 2", f"threshold = {threshold}"
+                self.fleet(one=poisoned, two=poisoned)
+                self.assertEqual(self.ask().told, (503, "all_providers_failed"))
+                self.assertEqual((self.state("one"), self.state("two")), (state, state))
+                self.assertEqual(self.ask().error is None, answered)
 
 
 class BudgetTest(FleetStories):

@@ -89,17 +89,17 @@ class _WireAnswer:
         self._steps = iter(provider.steps)
         self._caller = caller
 
-    async def next_event(self) -> bytes | None:
+    async def next_events(self) -> list[bytes] | None:
         await self._caller.pause(0)
         step = next(self._steps, None)
         if isinstance(step, BaseException):
             raise step
-        return step
+        return None if step is None else [step]
 
     async def whole(self) -> bytes:
-        raw = await self.next_event()
-        assert raw is not None
-        return raw
+        events = await self.next_events()
+        assert events is not None
+        return events[0]
 
     def close(self) -> None:
         self._provider.closed += 1
@@ -588,7 +588,7 @@ class LeavingTest(Stories):
     def test_usage_that_was_seen_is_exact_for_a_client_that_left_too(self) -> None:
         """Nothing needs to be estimated then."""
         self.wire(ROLE, word("a", usage=usage(12, 34)), word("b"), FINISH, DONE)
-        self.play(chat(stream=True, max_tokens=50), at=At("send", 2))
+        self.play(chat(stream=True, max_tokens=50), at=At("send"))
         self.assert_row(exit="client_gone", cost_nanousd=148_000, estimated=False)
 
     def test_a_client_that_leaves_before_anything_was_sent_owes_nothing(self) -> None:

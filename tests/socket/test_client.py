@@ -82,6 +82,11 @@ def delta(text: str = "", finish: str | None = None) -> dict[str, object]:
     return {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]}
 
 
+def every_event(upstream: UpstreamAnswer) -> list[bytes]:
+    """The data of all events up to the end of the body."""
+    return [data for events in iter(upstream.next_events, None) for data in events]
+
+
 class ClientTest(unittest.TestCase):
     """What the tests below share."""
 
@@ -205,6 +210,22 @@ class RefusalTest(ClientTest):
                     error = self.refusal(answer(status=f"{status} No"))
                     self.assertEqual((error.kind, error.status), (kind, status))
                     self.assertEqual((error.sent, error.first_byte_seen), (True, True))
+
+    def test_a_prompt_that_moderation_refused_is_the_callers_fault(self) -> None:
+        """In the form that has a 403 for it; any other 403 is about the credential."""
+        for metadata, kind, code in (
+            ({"reasons": ["violence"], "flagged_input": "..."}, "client", "content_policy_violation"),
+            ({"reasons": ["violence"]}, "auth", None),
+            ("flagged_input, reasons", "auth", None),
+            (None, "auth", None),
+        ):
+            body = {"error": {"code": 403, "message": "flagged", "metadata": metadata}}
+            with self.subTest(metadata):
+                error = self.refusal(answer(json.dumps(body).encode(), status="403 Forbidden"))
+                self.assertEqual((error.kind, error.status, error.code), (kind, 403, code))
+                self.assertEqual(error.message == "flagged", kind == "client")
+        body = {"error": {"code": 401, "metadata": {"reasons": [], "flagged_input": ""}}}
+        self.assertEqual(self.refusal(answer(json.dumps(body).encode(), status="401 No")).kind, "auth")
 
     def test_the_upstreams_words_are_kept_for_the_callers_own_fault(self) -> None:
         """Message, code, param and type; without the key, should they repeat it."""
@@ -404,7 +425,7 @@ class EventsTest(ClientTest):
         """The data of all events."""
         client = self.client(once(*pieces), max_event_bytes=max_event_bytes, max_answer_bytes=max_answer_bytes)
         with closing(client.open(b"{}", stream=True)) as upstream:
-            return list(iter(upstream.next_event, None))
+            return every_event(upstream)
 
     def test_events_come_one_by_one_however_they_were_cut(self) -> None:
         """Several in a chunk, one over several, the last without its blank line."""
@@ -412,6 +433,22 @@ class EventsTest(ClientTest):
         self.assertEqual(
             self.events(stream_head(), *map(chunk, pieces), chunk(b"")), [b"1", b"2", b"3\n4", "é".encode()]
         )
+
+    def test_events_that_came_together_are_given_together(self) -> None:
+        """However their chunks were cut; what comes later is given later."""
+        given = threading.Event()
+
+        def script(peer: Peer) -> None:
+            peer.request()
+            peer.send(stream_head() + event(b"1") + chunk(b"data: 2\n\ndata") + chunk(b": 3\n\nda"))
+            if not given.wait(10):
+                raise AssertionError("what has come was held back")
+            peer.send(chunk(b"ta: 4\n\n") + event(b"[DONE]") + chunk(b""))
+
+        with closing(self.client(script).open(b"{}", stream=True)) as upstream:
+            self.assertEqual(upstream.next_events(), [b"1", b"2", b"3"])
+            given.set()
+            self.assertEqual([upstream.next_events() for _ in range(2)], [[b"4", b"[DONE]"], None])
 
     def test_an_event_is_given_before_the_next_is_sent(self) -> None:
         """Nothing is held back."""
@@ -425,17 +462,17 @@ class EventsTest(ClientTest):
             peer.send(event(b"2"), chunk(b""))
 
         with closing(self.client(script).open(b"{}", stream=True)) as upstream:
-            self.assertEqual(upstream.next_event(), b"1")
+            self.assertEqual(upstream.next_events(), [b"1"])
             given.set()
-            self.assertEqual([upstream.next_event() for _ in range(3)], [b"2", None, None])
+            self.assertEqual([upstream.next_events() for _ in range(3)], [[b"2"], None, None])
 
     def test_a_cut_stream_is_an_error_after_its_whole_events(self) -> None:
         """Half an event is not given, and the end is not an end."""
         client = self.client(once(stream_head(), event(b"1"), b"100\r\ndata: 2"), timeouts=HURRIED)
         with closing(client.open(b"{}", stream=True)) as upstream:
-            self.assertEqual(upstream.next_event(), b"1")
+            self.assertEqual(upstream.next_events(), [b"1"])
             with self.assertRaises(ProviderError):
-                upstream.next_event()
+                upstream.next_events()
 
     def test_an_endless_line_is_cut_off(self) -> None:
         """By the bound of one event, which comments and blank data lines count towards too."""
@@ -460,7 +497,7 @@ class EventsTest(ClientTest):
 
         client = self.client(silent_start, timeouts=Timeouts(ttft_s=0.3))
         with closing(client.open(b"{}", stream=True)) as upstream, self.assertRaises(ProviderError) as caught:
-            upstream.next_event()
+            upstream.next_events()
         self.assertEqual(caught.exception.clock, "ttft")
 
         def silent_middle(peer: Peer) -> None:
@@ -474,7 +511,7 @@ class EventsTest(ClientTest):
 
         client = self.client(silent_middle, timeouts=Timeouts(ttft_s=0.3))
         with closing(client.open(b"{}", stream=True)) as upstream:
-            self.assertEqual(list(iter(upstream.next_event, None)), [b"1", b"2"])
+            self.assertEqual(every_event(upstream), [b"1", b"2"])
 
     def test_a_stream_that_was_read_leaves_its_connection(self) -> None:
         """Also when the reader stopped at [DONE]."""
@@ -488,7 +525,7 @@ class EventsTest(ClientTest):
         client = self.client(script)
         for _ in range(2):
             with closing(client.open(b"{}", stream=True)) as upstream:
-                self.assertEqual([upstream.next_event(), upstream.next_event()], [b"1", b"[DONE]"])
+                self.assertEqual(upstream.next_events(), [b"1", b"[DONE]"])
 
     def test_a_caller_can_leave_and_give_a_deadline(self) -> None:
         """Both reach the transport."""
@@ -501,7 +538,7 @@ class EventsTest(ClientTest):
         with closing(client.open(b"{}", stream=True, cancel=cancel)) as upstream:
             cancel.fire(InterruptedError("gone"))
             with self.assertRaisesRegex(InterruptedError, "gone"):
-                upstream.next_event()
+                upstream.next_events()
 
 
 class RoomTest(ClientTest):
@@ -536,9 +573,9 @@ class RoomTest(ClientTest):
             self.assertEqual(len(upstream.whole()), FREE_BYTES - 1)
         with client.open(b"{}", stream=True) as upstream:
             upstream.let_go()
-            self.assertEqual(len(list(iter(upstream.next_event, None))), 100)
+            self.assertEqual(len(every_event(upstream)), 100)
         with client.open(b"{}", stream=True) as upstream, self.assertRaises(ProviderError) as caught:
-            list(iter(upstream.next_event, None))
+            every_event(upstream)
         self.assert_unusable(caught.exception, "no room")
 
     def test_an_event_that_is_not_complete_counts(self) -> None:
@@ -554,7 +591,7 @@ class RoomTest(ClientTest):
         for upstream, why in ((first, "whole"), (second, "no room")):
             upstream.let_go()
             with self.assertRaisesRegex(ProviderError, why):
-                upstream.next_event()
+                upstream.next_events()
         self.assertEqual(room.taken, STEP_BYTES)
         first.let_go()
         second.let_go()

@@ -365,6 +365,10 @@ class SignalTest(unittest.TestCase):
             gateway.chat(gateway.create_key()["key"], model="mini")
             told = gateway.wait_for_event("deployment_alarm")
             self.assertEqual((told["deployment"], told["why"], told["status"]), ("mini", "refused", 401))
+        with GatewayProcess(sick.replace("status = 500", "status = 404")) as gateway:
+            gateway.chat(gateway.create_key()["key"], model="mini")
+            told = gateway.wait_for_event("call_failed")
+            self.assertEqual((told["deployment"], told["outcome"], told["status"]), ("mini", "client", 404))
 
     def test_a_reload_turns_the_cache_off_and_on_again(self) -> None:
         """What it knew is still there."""

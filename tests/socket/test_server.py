@@ -378,7 +378,10 @@ class BodyTest(FrontCase):
 
 class AnswerTest(FrontCase):
     def test_an_answer_is_one_write(self) -> None:
-        """Head and body together; a stream's head with its first event, its last event with its end."""
+        """Head and body together; a stream's head with its first events, its last event with its end.
+
+        Several events that leave together are a chunk each.
+        """
 
         def handle(exchange: Exchange) -> None:
             if exchange.head.path == "/whole":
@@ -386,7 +389,7 @@ class AnswerTest(FrontCase):
                 return
             exchange.start_stream(200, TEXT)
             exchange.send(b"one")
-            exchange.send(b"two")
+            exchange.send(b"two", b"", b"three")
             exchange.finish(b"end")
 
         server = self.serve(handle, kind=RecordingServer)
@@ -394,11 +397,11 @@ class AnswerTest(FrontCase):
         client = self.connect(server)
         client.send(GET.replace(b"hello", b"whole") + GET)
         self.assertEqual(client.answer().body, b"abc")
-        self.assertEqual(client.answer().body, b"onetwoend")
+        self.assertEqual(client.answer().body, b"onetwothreeend")
         whole, first, second, last = server.writes
         self.assertTrue(whole.endswith(b"\r\n\r\nabc"))
         self.assertTrue(first.startswith(b"HTTP/1.1 200 OK\r\n") and first.endswith(b"\r\n\r\n3\r\none\r\n"))
-        self.assertEqual((second, last), (b"3\r\ntwo\r\n", b"3\r\nend\r\n0\r\n\r\n"))
+        self.assertEqual((second, last), (b"3\r\ntwo\r\n5\r\nthree\r\n", b"3\r\nend\r\n0\r\n\r\n"))
 
     def test_a_stream_is_chunked_and_the_connection_goes_on(self) -> None:
         """Empty pieces do not end it; a stream without pieces is an empty answer."""

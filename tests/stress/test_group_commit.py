@@ -435,3 +435,70 @@ class FlusherTest(GroupCommitCase):
         self.store.enqueue(insert("first"))
         self.assertTrue(done.wait(PATIENCE_S))
         self.assertEqual(len(self.names()), 51)
+
+
+class CalmTest(GroupCommitCase):
+    """The flusher copies the log once enough was committed and nobody commits."""
+
+    flush_after_s = 0.0
+
+    def setUp(self) -> None:
+        self.copied, self.copiers = threading.Event(), list[str]()
+        for name, value in (("COPY_IN_CALM_AFTER", 4), ("CALM_S", 0.0)):
+            self.enterContext(mock.patch.object(sqlite_store, name, value))
+        super().setUp()
+
+    def count(self, sql: str) -> None:
+        super().count(sql)
+        if sql.startswith("PRAGMA wal_checkpoint"):
+            self.copiers.append(threading.current_thread().name)
+            self.copied.set()
+
+    def commit(self, *names: str) -> None:
+        for name in names:
+            drive(self.store.transact(insert(name)))
+
+    def test_it_is_copied_on_no_request_s_thread(self) -> None:
+        """Four pieces of work are enough here."""
+        self.commit(*numbered(4))
+        self.assertTrue(self.copied.wait(PATIENCE_S))
+        self.assertEqual(self.copiers, ["ledger-flush"])
+
+    def test_a_little_is_not_worth_it(self) -> None:
+        """Three are not: two of a request, and the flusher's own."""
+        self.commit("a")
+        self.committed.clear()
+        self.store.enqueue(insert("b"))
+        self.assertTrue(self.committed.wait(PATIENCE_S))
+        self.store.close()
+        self.assertEqual(self.copiers, [])
+
+    def test_who_comes_meanwhile_is_served_after_it(self) -> None:
+        """The lead is passed on to them, as by any leader."""
+        copying, go_on = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            copying.set()
+            go_on.wait(PATIENCE_S)
+
+        self.fuse = FuseAfter(0, "PRAGMA wal_checkpoint", disk_error(), first=hold)
+        self.commit(*numbered(4))
+        self.assertTrue(copying.wait(PATIENCE_S))
+        waiters = Waiters(self.store)
+        for name in ("a", "b"):
+            waiters.start(name, insert(name))
+        wait_for_line(self.store, 2)
+        self.assertEqual(self.commits, 4)
+        go_on.set()
+        waiters.join()
+        self.assertEqual((waiters.results, self.commits), ({"a": "a", "b": "b"}, 5))
+
+    def test_one_that_fails_is_told_and_the_next_takes_it_along(self) -> None:
+        """Nothing is lost by it, and nobody hears of it but the log."""
+        failed = threading.Event()
+        self.fuse = FuseAfter(0, "PRAGMA wal_checkpoint", disk_error(), first=failed.set)
+        self.commit(*numbered(4))
+        self.assertTrue(failed.wait(PATIENCE_S))
+        self.commit("a", "b", "c", "d")
+        self.assertTrue(self.copied.wait(PATIENCE_S))
+        self.assertEqual([str(error) for error in self.errors], ["database or disk is full"])

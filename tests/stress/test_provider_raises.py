@@ -35,7 +35,7 @@ BASE_EXCEPTIONS: tuple[Callable[[], BaseException], ...] = (
     lambda: asyncio.CancelledError(),
     lambda: Unheard(SECRET),
 )
-PLACES = ("open", "whole", "next_event 0", "next_event 2")
+PLACES = ("open", "whole", "next_events 0", "next_events 2")
 """Where it raises: at a call, at a body, at the first event of a stream, after content went out."""
 
 
@@ -63,16 +63,16 @@ class RaisingAnswer:
     def __init__(self, provider: RaisingProvider, answer: ProviderAnswer) -> None:
         self._provider = provider
         self._answer = answer
-        self._events = 0
+        self._reads = 0
 
     async def whole(self) -> bytes:
         self._provider.strike("whole")
         return await self._answer.whole()
 
-    async def next_event(self) -> bytes | None:
-        self._provider.strike(f"next_event {self._events}")
-        self._events += 1
-        return await self._answer.next_event()
+    async def next_events(self) -> list[bytes] | None:
+        self._provider.strike(f"next_events {self._reads}")
+        self._reads += 1
+        return await self._answer.next_events()
 
     def close(self) -> None:
         self._answer.close()
@@ -135,7 +135,7 @@ class ProviderRaisesTest(unittest.TestCase):
         def run() -> None:
             for _ in range(2):
                 try:
-                    self.request(stream=place.startswith("next_event"))
+                    self.request(stream=place.startswith("next_events"))
                 except BaseException as met:
                     raised.append(met)
 
@@ -158,7 +158,7 @@ class ProviderRaisesTest(unittest.TestCase):
 
     def assert_over(self, place: str, row: Mapping[str, Any]) -> None:
         """The outcome is unknown, so the hold goes on counting; once something was produced, that is settled."""
-        produced = place == "next_event 2"
+        produced = place == "next_events 2"
         self.assertEqual((row["exit"], row["status"], row["code"]), ("failed", 500, "internal_error"))
         self.assertEqual(row["state"], "settled" if produced else "unresolved")
         shown = self.world.shown(self.raw_key)

@@ -22,12 +22,19 @@ def nothing(sql: str) -> None:
 def watched(*, before: Hook = nothing, after: Hook = nothing) -> Iterator[None]:
     """Every connection that a store opens in this block is watched, for as long as it lives."""
 
-    class Watched(sqlite3.Connection):
-        def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+    class WatchedCursor(sqlite3.Cursor):
+        def execute(self, sql: str, parameters: Any = (), /) -> "WatchedCursor":
             before(sql)
-            cursor = super().execute(sql, parameters)
+            super().execute(sql, parameters)
             after(sql)
-            return cursor
+            return self
+
+    class Watched(sqlite3.Connection):
+        def cursor(self, *_: object) -> sqlite3.Cursor:  # type: ignore[override]
+            return super().cursor(WatchedCursor)
+
+        def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+            return self.cursor().execute(sql, parameters)
 
         def backup(self, target: sqlite3.Connection, *, progress: Any = None, **options: Any) -> None:
             def step(*facts: int) -> None:

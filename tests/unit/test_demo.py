@@ -3,7 +3,7 @@
 import unittest
 
 from gateway.config import Config, load
-from gateway.demo import OPENAI_URL, demo_config
+from gateway.demo import OPENAI_URL, demo_config, demo_lines
 from gateway.types import Tier
 
 KEY = {"OPENAI_API_KEY": "sk-demo-CANARY"}
@@ -56,6 +56,28 @@ class DemoTest(unittest.TestCase):
                 self.assertEqual([d.model for d in config.deployments.values()], models)
                 self.assertEqual([d.tier for d in config.deployments.values()], list(Tier))
                 self.assertEqual(config.providers["upstream"].base_url, COMPATIBLE["OPENAI_BASE_URL"])
+
+    def test_only_a_server_of_ones_own_is_free(self) -> None:
+        """Where nobody has stated a price, the budget is a bound all the same; and what it counts is said."""
+        for host, is_free in {
+            "127.0.0.1:11434": True,
+            "10.1.2.3": True,
+            "[::1]:8000": True,
+            "localhost": True,
+            "ollama:11434": True,
+            "llm.example": False,
+            "8.8.8.8": False,
+            "127.0.0.1.example": False,
+            "localhost.example": False,
+        }.items():
+            with self.subTest(host):
+                url = f"http://{host}/v1"
+                for deployment in demo(KEY | {"OPENAI_BASE_URL": url}, "gpt-4o-mini").deployments.values():
+                    entry = deployment.prices.at(0)
+                    assert entry is not None
+                    self.assertEqual((entry.price.input_pico, entry.price.output_pico) == (0, 0), is_free)
+                said = "\n".join(demo_lines("http://here", "key", url))
+                self.assertEqual(("count as free" in said, "counted at 10 USD" in said), (is_free, not is_free))
 
     def test_names_that_no_configuration_may_hold_are_passed_over(self) -> None:
         """A server chooses the names of its models; quotes and backslashes are fine."""

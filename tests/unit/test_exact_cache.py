@@ -294,6 +294,129 @@ class BoundTest(CacheCase):
             self.assertEqual(self.cache._uses, {})
 
 
+class RecentTest(CacheCase):
+    """What is found again without a look at the file."""
+
+    max_bytes = BoundTest.max_bytes
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.reads: list[bytes] = []
+        read = CacheFile.read
+
+        def noted(file: CacheFile, digest: bytes) -> bytes | None:
+            self.reads.append(digest)
+            return read(file, digest)
+
+        patched = mock.patch.object(CacheFile, "read", noted)
+        patched.start()
+        self.addCleanup(patched.stop)
+
+    def put(self, *names: str, body: bytes = BODY) -> None:
+        self.store(*names, body=body)
+        self.cache.flush()
+
+    def body_of(self, name: str) -> bytes | None:
+        hit = self.find(name)
+        return None if hit is None else hit.body
+
+    def test_an_entry_is_read_once(self) -> None:
+        """Also by who looks it up uncounted; what nobody has asked for is looked for again."""
+        self.put("a")
+        self.kept("a", "a")
+        drive(self.cache.find(digest_of("a"), "acme"))
+        self.assertEqual(self.reads, [digest_of("a")])
+        self.kept("b", "b")
+        self.assertEqual(len(self.reads), 3)
+        self.assertEqual((self.stat("hits"), self.stat("misses")), (2, 2))
+
+    def test_it_is_checked_each_time(self) -> None:
+        """Whose it is, and whether it is alive; its age grows."""
+        self.put("a")
+        self.assertTrue(self.find("a"))
+        self.assertIsNone(self.find("a", tenant="other"))
+        self.clock.advance(2)
+        hit = self.find("a")
+        self.assertEqual(hit and hit.age_s, 2)
+        self.clock.advance(self.ttl_s)
+        self.assertIsNone(self.find("a"))
+        self.assertEqual(len(self.reads), 1)
+
+    def test_what_may_not_be_served_is_not_kept(self) -> None:
+        """A stranger's look-up makes nothing recent."""
+        self.put("a")
+        self.find("a", tenant="other")
+        self.find("a", tenant="other")
+        self.assertEqual(len(self.reads), 2)
+
+    def test_a_newer_answer_takes_its_place(self) -> None:
+        """While it waits for the writer, and from then on."""
+        self.put("a", body=b"old")
+        self.find("a")
+        self.store("a", body=b"new")
+        self.assertEqual(self.body_of("a"), b"new")
+        self.cache.flush()
+        self.assertEqual(self.body_of("a"), b"new")
+
+    def test_what_was_read_while_the_writer_wrote_is_not_kept(self) -> None:
+        """It may have been replaced meanwhile, or purged: the one look-up has it, and none after it."""
+        replacing = functools.partial(self.put, "a", body=b"new")
+        purging = lambda: drive(self.cache.purge("acme"))  # noqa: E731
+        for meanwhile, later in ((replacing, b"new"), (purging, None)):
+            self.put("a", body=b"old")
+            read = CacheFile.read
+
+            def slowly(file: CacheFile, digest: bytes, read=read, meanwhile=meanwhile) -> bytes | None:  # type: ignore[no-untyped-def]
+                sealed: bytes | None = read(file, digest)
+                meanwhile()
+                return sealed
+
+            with mock.patch.object(CacheFile, "read", slowly):
+                self.find("a")
+            self.assertEqual(self.body_of("a"), later)
+
+    def test_what_leaves_the_file_is_found_no_more(self) -> None:
+        """Evicted, expired and removed before the wall clock was set back, purged, or lost with the file."""
+
+        def evict() -> None:
+            with mock.patch.object(exact_cache, "MOST_USES", 0):
+                self.put(*(f"e{number}" for number in range(64)), body=BoundTest.body)
+
+        def expire() -> None:
+            self.clock.jump_wall(self.ttl_s)
+            self.put("x")
+            self.clock.jump_wall(-self.ttl_s)
+
+        def damage() -> None:
+            execute(self.path, "DROP TABLE entries")
+            self.find("x")
+            self.cache.flush()
+
+        ways: list[Callable[[], object]] = [evict, expire, lambda: drive(self.cache.purge("acme")), damage]
+        for leave in ways:
+            self.put("a")
+            self.assertTrue(self.find("a"))
+            leave()
+            self.assertIsNone(self.find("a"))
+            self.assertEqual(self.cache._recent.get(digest_of("a")), None)
+
+    def test_a_write_that_fails_leaves_what_the_file_has(self) -> None:
+        """What was to take its place is dropped, and nothing is taken for recent any more."""
+        self.put("a")
+        self.find("a")
+        self.fuse.times = 1
+        self.put("a", body=b"new")
+        self.assertEqual((self.body_of("a"), len(self.reads)), (BODY, 2))
+
+    def test_nothing_is_left_of_a_cache_that_was_closed(self) -> None:
+        """Not in memory either."""
+        self.put("a")
+        self.find("a")
+        self.cache.close()
+        self.assertIsNone(self.find("a"))
+        self.assertEqual(self.cache._recent.bytes, 0)
+
+
 class PartitionTest(CacheCase):
     """At most three entries in each partition."""
 
@@ -528,6 +651,8 @@ class BrokenFileTest(CacheCase):
 
     def test_a_changed_bit_hides_an_entry(self) -> None:
         """Wherever it is in what is sealed, and it is replaced by the next answer."""
+        self.enterContext(mock.patch.object(exact_cache, "MOST_RECENT_BYTES", 0))
+        self.reopen()
         self.store("a")
         self.cache.flush()
         with contextlib.closing(sqlite3.connect(self.path)) as connection:

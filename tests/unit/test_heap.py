@@ -1,6 +1,7 @@
-"""Free memory goes back to the system."""
+"""Free memory goes back to the system, and is looked for less often."""
 
 import ctypes
+import gc
 import unittest
 from pathlib import Path
 from unittest import mock
@@ -12,6 +13,25 @@ PIECE, PIECES, KEPT_OF = 1024, 65_536, 64
 
 def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * 4096
+
+
+class SettleTest(unittest.TestCase):
+    """What a start has made."""
+
+    def setUp(self) -> None:
+        self.addCleanup(gc.unfreeze)
+        self.addCleanup(gc.set_threshold, *gc.get_threshold())
+
+    def test_the_collector_leaves_what_is_there_alone(self) -> None:
+        """And looks at what comes, when there is more of it."""
+        before: list[object] = []
+        heap.settle()
+        after: list[object] = []
+        looked_at = {id(one) for one in gc.get_objects()}
+        self.assertNotIn(id(before), looked_at)
+        self.assertIn(id(after), looked_at)
+        self.assertEqual(gc.get_threshold()[0], heap.COLLECT_EVERY)
+        self.assertTrue(gc.isenabled())
 
 
 class TrimTest(unittest.TestCase):

@@ -15,6 +15,7 @@ from tests.support.books import Book, ledger_folder, purpose, row
 
 USD = 1_000_000_000
 _COUNT = "SELECT count(*) FROM"
+_MONEY = "SELECT DISTINCT spent_nanousd, held_nanousd, unresolved_nanousd, overage_nanousd FROM balances"
 LEVELS = ((Scope.KEY, "key1"), (Scope.TENANT, "acme"), (Scope.GLOBAL, ""))
 NO_AMOUNTS: tuple[Any, ...] = (-1, True, 1.0, "5")
 
@@ -53,14 +54,15 @@ class ReserveTest(LedgerCase):
         for scope, name in LEVELS:
             self.assertEqual((0, 40, 0, 0), self.book.money(scope, name))
 
-    def test_a_refusal_at_one_level_leaves_nothing_at_the_others(self) -> None:
-        """Whichever level it is."""
+    def test_a_refusal_at_one_level_leaves_no_money_at_the_others(self) -> None:
+        """Whichever level it is; their windows are open now, and empty."""
         for limits in ((10, 100, 100), (100, 10, 100), (100, 100, 10)):
             account = self.book.set_limits(*limits)
             with self.subTest(limits=limits):
                 with self.assertRaises(BudgetExceeded):
                     self.book.reserve(account, 11)
-                self.assertEqual([(0,), (0,)], self.book.select(f"{_COUNT} balances UNION ALL {_COUNT} holds"))
+                self.assertEqual([(0, 0, 0, 0)], self.book.select(_MONEY))
+                self.assertEqual([(0,)], self.book.select(f"{_COUNT} holds"))
 
     def test_the_last_nano_dollar_can_be_held(self) -> None:
         """The limit itself is allowed, one more is not."""
@@ -305,6 +307,12 @@ class TopUpTest(LedgerCase):
             self.top_up(41)
         self.assertEqual((0, 60, 0, 0), self.book.money())
         self.assertEqual([(60, 1)], self.book.select("SELECT amount_nanousd, attempt FROM holds"))
+
+    def test_nothing_more_needs_no_room(self) -> None:
+        """Though a limit was lowered below what is held: the money for the call is there."""
+        self.book.set_limits(50)
+        self.assertEqual(60, self.top_up(0).amount_nanousd)
+        self.assertEqual([(60, 2)], self.book.select("SELECT amount_nanousd, attempt FROM holds"))
 
     def test_a_hold_that_is_resolved_cannot_be_raised(self) -> None:
         """Its money is gone."""

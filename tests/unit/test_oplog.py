@@ -45,6 +45,18 @@ class OpLogTest(unittest.TestCase):
         self.log.event("reloaded")
         self.assertEqual((self.log.errors, self.log.dropped), (200, 151))
 
+    def test_what_is_told_seldom_is_told_once_a_minute(self) -> None:
+        """For each set of facts; what was not told is forgotten in time, and takes no memory without end."""
+        for second in range(119):
+            self.log.seldom("call_failed", deployment="a", status=404)
+            if second == 30:
+                self.log.seldom("call_failed", deployment="a", status=500)
+            self.clock.advance(1)
+        self.assertEqual([line["status"] for line in self.lines()], [404, 500, 404])
+        for number in range(5000):
+            self.log.seldom("call_failed", deployment=number)
+        self.assertLessEqual(len(self.log._written_s), 1000)
+
     def test_any_value_can_be_a_fact(self) -> None:
         """What JSON does not know is written as its text; the line is ASCII."""
         self.log.event("x", where=ValueError("why"), text="é\ud83d\u2028")

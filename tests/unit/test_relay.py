@@ -27,7 +27,7 @@ from llmkit.types import Cancel, Pulse, Usage
 from tests.support.world import chat
 
 PRICE = PriceEntry(0, Price.parse({"input": 1, "output": 4}), "1")
-Step = bytes | BaseException | None | Callable[[], None]
+Step = bytes | tuple[bytes, ...] | BaseException | None | Callable[[], None]
 
 
 def chunk(delta: dict[str, Any] | None = None, finish: str | None = None, **fields: Any) -> bytes:
@@ -52,28 +52,36 @@ USAGE = chunk(choices=[], usage=usage(9, 2))
 
 
 class ScriptedAnswer:
-    """An open answer: gives bytes and None, raises exceptions, and calls what can be called on the way."""
+    """An open answer: gives bytes and None, raises exceptions, and calls what can be called on the way.
+
+    The bytes of a tuple come together.
+    """
 
     def __init__(self, *steps: Step) -> None:
         self._steps = iter(steps)
 
-    async def next_event(self) -> bytes | None:
+    async def next_events(self) -> list[bytes] | None:
         while callable(step := next(self._steps)) and not isinstance(step, bytes | BaseException):
             step()
         if isinstance(step, BaseException):
             raise step
-        return step
+        if step is None:
+            return None
+        return list(step) if isinstance(step, tuple) else [step]
 
     async def whole(self) -> bytes:
-        raw = await self.next_event()
-        assert raw is not None
-        return raw
+        events = await self.next_events()
+        assert events is not None
+        return events[0]
 
     def close(self) -> None: ...
 
 
 class Journal:
-    """A client and a ledger in one, which note what happens to them in order; `troubles` raise at one of them."""
+    """A client and a ledger in one, which note what happens to them in order; `troubles` raise at one of them.
+
+    sent  what left in one piece, as the frames of it
+    """
 
     cancel: Cancel | None = None
     pulse: Pulse | None = None
@@ -82,6 +90,7 @@ class Journal:
     def __init__(self) -> None:
         self.entries: list[str] = []
         self.received = b""
+        self.sent: list[tuple[bytes, ...]] = []
         self.cost: int | None = None
         self.row: RequestRow | None = None
         self.troubles: dict[str, BaseException] = {}
@@ -101,9 +110,10 @@ class Journal:
     async def start(self) -> None:
         self._note("start")
 
-    async def send(self, frame: bytes) -> None:
+    async def send(self, *frames: bytes) -> None:
         self._note("send")
-        self.received += frame
+        self.sent.append(frames)
+        self.received += b"".join(frames)
 
     async def finish(self, last: bytes) -> None:
         self._note("finish")
@@ -344,7 +354,8 @@ class RelayTest(unittest.TestCase):
         """The same bytes, the upstream's usage hidden, one end mark."""
         answer = self.stream(ROLE, HELLO, WORLD, FINISH, USAGE, DONE)
         self.assertEqual((answer.body, answer.cut), (None, False))
-        self.assertEqual(self.journal.entries, ["start", "send", "send", "send", "send", "settle", "finish"])
+        self.assertEqual(self.journal.entries, ["start", "send", "send", "send", "settle", "finish"])
+        self.assertEqual([len(frames) for frames in self.journal.sent], [2, 1, 1])
         expected = b"".join(b"data: " + payload + b"\n\n" for payload in (ROLE, HELLO, WORLD, FINISH, DONE))
         self.assertEqual(self.journal.received, expected)
         self.assertEqual((self.journal.cost, self.facts.exit, self.facts.hops), (17_000, "routed", ["mini=ok"]))
@@ -378,9 +389,60 @@ class RelayTest(unittest.TestCase):
         self.stream(ROLE, chunk({"content": ""}), look, HELLO, look, WORLD, FINISH, DONE)
         [before, after] = seen
         self.assertEqual(before, ([], b""))
-        self.assertEqual(after[0], ["start", "send", "send", "send"])
+        self.assertEqual(after[0], ["start", "send"])
         self.assertEqual(after[1].count(b"data:"), 3)
         self.assertTrue(after[1].endswith(b"data: " + HELLO + b"\n\n"))
+
+    def test_events_that_came_together_leave_together(self) -> None:
+        """Each framed alone, in order, before more is waited for; also all of a stream at once."""
+        seen: list[int] = []
+
+        def look() -> None:
+            seen.append(len(self.journal.sent))
+
+        table: list[tuple[tuple[Step, ...], list[tuple[bytes, ...]]]] = [
+            (((ROLE, HELLO), look, (WORLD, FINISH, USAGE), look, DONE), [(ROLE, HELLO), (WORLD, FINISH)]),
+            ((ROLE, look, (HELLO, WORLD), look, (FINISH, USAGE, DONE)), [(ROLE, HELLO, WORLD), (FINISH,)]),
+            (((ROLE, HELLO, WORLD, FINISH, USAGE, DONE),), [(ROLE, HELLO, WORLD, FINISH)]),
+        ]
+        for steps, pieces in table:
+            self.setUp()
+            self.assertFalse(self.stream(*steps).cut)
+            framed = [tuple(b"data: " + payload + b"\n\n" for payload in piece) for piece in pieces]
+            self.assertEqual(self.journal.sent, framed)
+            self.assertEqual(self.journal.entries, ["start", *["send"] * len(pieces), "settle", "finish"])
+            self.assertEqual((self.journal.cost, self.facts.hops), (17_000, ["mini=ok"]))
+        self.assertEqual(seen, [1, 2, 0, 1])
+
+    def test_nothing_that_says_nothing_is_sent(self) -> None:
+        """Usage that is kept for the end makes no empty piece."""
+        self.stream(ROLE, HELLO, chunk(choices=[], usage=usage(9, 1)), FINISH, USAGE, DONE)
+        self.assertEqual([len(frames) for frames in self.journal.sent], [2, 1])
+
+    def test_content_leaves_before_what_came_with_it_breaks_the_stream(self) -> None:
+        """The client has it, and pays for it: junk, an error, or more than the cap, in the same read."""
+        much = [chunk({"content": "a"})] * 50
+        for rest, left in (((b"junk", WORLD), 2), ((b'{"error": {"message": "CANARY"}}',), 2), ((WORLD, *much), 42)):
+            with self.subTest(rest[-1]):
+                self.setUp()
+                self.assertTrue(self.stream((ROLE, HELLO, *rest)).cut)
+                self.assertEqual([len(frames) for frames in self.journal.sent], [left, 1])
+                self.assertIn("error", self.last_event())
+                self.assertEqual(self.journal.entries, ["start", "send", "settle", "send"])
+                self.assertEqual((self.evidence.reach, self.evidence.deltas), (Reach.PRODUCED, left - 1))
+
+    def test_what_came_before_junk_without_content_is_not_sent(self) -> None:
+        """Another call may answer."""
+        self.fails(self.relay((ROLE, b"junk", HELLO)).stream())
+        self.assertEqual((self.journal.entries, self.evidence.broken_off), ([], True))
+
+    def test_what_came_after_the_last_report_is_known_wherever_it_came(self) -> None:
+        """In the same read as the report, or later."""
+        counted = chunk({"content": "hello"}, usage=usage(9, 3))
+        for steps in ((ROLE, counted, HELLO, WORLD), ((ROLE, counted, HELLO, WORLD),), ((ROLE, counted, HELLO), WORLD)):
+            self.setUp()
+            self.stream(*steps, None)
+            self.assertEqual((self.evidence.usage, self.evidence.unreported), (Usage(9, completion_tokens=3), (11, 2)))
 
     def test_any_content_lets_a_stream_flow(self) -> None:
         """Reasoning, a refusal, a call of a tool."""
@@ -394,7 +456,7 @@ class RelayTest(unittest.TestCase):
             with self.subTest(str(delta)):
                 self.setUp()
                 self.stream(ROLE, chunk(delta), look, FINISH, DONE)
-                self.assertEqual(seen.pop(), 3)
+                self.assertEqual(seen.pop(), 2)
 
     def test_what_is_held_back_has_a_bound(self) -> None:
         """An upstream that never comes to the point fills no memory: another one may answer."""
@@ -480,7 +542,7 @@ class RelayTest(unittest.TestCase):
                 self.setUp()
                 answer = self.stream(ROLE, HELLO, step)
                 self.assertEqual((answer.cut, self.last.broke in ("malformed", "timeout")), (True, True))
-                self.assertEqual(self.journal.entries, ["start", "send", "send", "settle", "send"])
+                self.assertEqual(self.journal.entries, ["start", "send", "settle", "send"])
                 self.assertEqual(self.last_event()["error"]["code"], code)
                 self.assertEqual(set(self.last_event()["error"]), {"message", "type", "code", "param"})
                 self.assertNotIn(b"[DONE]", self.journal.received)
@@ -505,7 +567,7 @@ class RelayTest(unittest.TestCase):
         """It is an answer, if nothing stronger may give another."""
         answer = self.stream(ROLE, FINISH, USAGE, DONE)
         self.assertFalse(answer.cut)
-        self.assertEqual(self.journal.entries, ["start", "send", "send", "settle", "finish"])
+        self.assertEqual(self.journal.entries, ["start", "send", "settle", "finish"])
         expected = b"".join(b"data: " + payload + b"\n\n" for payload in (ROLE, FINISH, DONE))
         self.assertEqual(self.journal.received, expected)
 
@@ -541,7 +603,7 @@ class RelayTest(unittest.TestCase):
         self.assertIs(refused.reason, Refusal.EMPTY)
         answer = drive(cast("Any", refused.deliver()))
         self.assertEqual((answer.cut, self.journal.cost), (False, 17_000))
-        self.assertEqual(self.journal.entries, ["start", "send", "send", "settle", "finish"])
+        self.assertEqual(self.journal.entries, ["start", "send", "settle", "finish"])
         self.assertEqual(self.facts.exit, "routed")
 
     def test_a_stream_that_flows_is_not_given_up(self) -> None:

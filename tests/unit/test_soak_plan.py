@@ -5,7 +5,7 @@ from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 
-from evals.metered import Manner
+from evals.metered import UNBILLED, Manner
 from evals.openloop import End, unchunked
 from evals.soak_plan import (
     SHARES,
@@ -27,7 +27,7 @@ ANSWER = b'{"choices":[{"message":{"content":"n7 said"}}]}'
 STREAM = b'data: {"choices":[{"delta":{"content":"n7 token "}}]}\n\n'
 DONE = b"data: [DONE]\n\n"
 CUT = b'data: {"error":{"message":"cut","type":"server_error","param":null,"code":"stream_truncated"}}\n\n'
-ABOUT = Circumstances(frozenset(), frozenset({7}))
+ABOUT = Circumstances(Manner.GOOD, frozenset({7}))
 
 
 def refusal(code: str) -> bytes:
@@ -103,7 +103,7 @@ class JudgeTest(unittest.TestCase):
 
     def test_only_a_stream_that_the_upstream_cut_may_be_cut(self) -> None:
         """And only if its client is told, and does not take it for finished."""
-        met = replace(ABOUT, manners={Manner.CUT_AFTER})
+        met = replace(ABOUT, manner=Manner.CUT_AFTER)
         self.assertIs(verdict(Kind.STREAM, STREAM + CUT, end=End.CUT, about=met), Verdict.CUT)
         self.assertIs(verdict(Kind.STREAM, STREAM + CUT, end=End.CUT), Verdict.UNSERVED)
         self.assertIs(verdict(Kind.STREAM, STREAM, end=End.CUT, about=met), Verdict.UNSERVED)
@@ -118,6 +118,19 @@ class JudgeTest(unittest.TestCase):
         self.assertIs(verdict(Kind.WHOLE, refusal("overloaded"), 503, about=locked), Verdict.UNEXPLAINED_5XX)
         self.assertIs(verdict(Kind.WHOLE, b"", 0, End.CUT, killed), Verdict.EXCUSED)
         self.assertIs(verdict(Kind.WHOLE, ANSWER, about=killed), Verdict.SERVED)
+
+    def test_a_failed_call_is_told_only_to_a_key_that_cannot_pay_another(self) -> None:
+        """And only if the call may be billed: else the other upstream is asked behind the same hold."""
+        for manner in Manner:
+            may_be_billed = manner not in UNBILLED | {Manner.GOOD, Manner.SLOW}
+            about = replace(ABOUT, manner=manner)
+            for status, code in ((502, "upstream_error"), (503, "all_providers_failed"), (504, "upstream_timeout")):
+                with self.subTest(manner=manner, code=code):
+                    expected = Verdict.EXCUSED if may_be_billed else Verdict.UNEXPLAINED_5XX
+                    self.assertIs(verdict(Kind.SPENDER, refusal(code), status, about=about), expected)
+                    self.assertIs(verdict(Kind.WHOLE, refusal(code), status, about=about), Verdict.UNEXPLAINED_5XX)
+            other = verdict(Kind.SPENDER, refusal("overloaded"), 503, about=about)
+            self.assertIs(other, Verdict.UNEXPLAINED_5XX)
 
     def test_each_kind_has_its_refusals(self) -> None:
         """And another one is wrong, as is an answer where there must be none."""

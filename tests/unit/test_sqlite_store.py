@@ -1,6 +1,8 @@
 """The store over SQLite on one thread: what is kept, what is rolled back, and whose fault an error is."""
 
 import contextlib
+import errno
+import os
 import sqlite3
 import tempfile
 import threading
@@ -21,6 +23,9 @@ from gateway.sqlite_file import has_wal_reset_bug
 from gateway.sqlite_store import SqliteStore
 from gateway.store import Doing, Durability, Transaction, Work
 from tests.support.connections import Fuse, disk_error, watched
+
+PATIENCE_S = 20.0
+"""A bug makes a test fail after this; nothing waits for it otherwise."""
 
 SPARE = 64
 """Descriptors that a serving process has beside those of clients, and more readers than it should ever have."""
@@ -572,6 +577,13 @@ class WriteAheadLogTest(StoreCase):
         self.assertLess(self.work(20), 400_000)
         self.assertLess(self.work(200), 400_000)
 
+    def test_it_is_copied_no_more_often_than_it_has_to(self) -> None:
+        """Once for sixteen pieces of work, not at each commit from then on."""
+        copies: list[str] = []
+        self.fuse = lambda sql: copies.append(sql) if "wal_checkpoint" in sql else None  # type: ignore[assignment]
+        self.work(20)
+        self.assertEqual(len(copies), 2)
+
     def test_a_reader_that_never_ends_lets_it_grow_and_is_told(self) -> None:
         """Once it has ended, the file is cut back."""
         with contextlib.closing(sqlite3.connect(self.path, isolation_level=None)) as reader:
@@ -614,6 +626,67 @@ class WriteAheadLogTest(StoreCase):
             self.assertEqual(self.names(), [])
         finally:
             self.store._give_back(reader)
+
+
+class SyncAheadTest(StoreCase):
+    """The flusher syncs the log while commits go on, so that copying it finds little to sync."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.enterContext(mock.patch.object(sqlite_store, "FLUSH_AFTER_S", 0.0))
+        self.enterContext(mock.patch.object(sqlite_store, "SYNC_AFTER", 4))
+        self.synced: list[str] = []
+        self.broken: OSError | None = None
+        self.looked = threading.Event()
+        self.enterContext(mock.patch.object(os, "fdatasync", self.sync))
+
+    def sync(self, file: int) -> None:
+        self.synced.append(Path(f"/proc/self/fd/{file}").readlink().name)
+        if self.broken is not None:
+            self.looked.set()
+            raise self.broken
+
+    def work(self, times: int, durability: Durability = Durability.NORMAL, looks: int = 1) -> None:
+        """Commit so many pieces of work, let the flusher look at the log and commit one more, so often, and close."""
+        self.store.close()
+        self.store = self.open(durability)
+        for number in range(times):
+            drive(self.store.transact(insert(str(number))))
+        self.fuse = lambda sql: self.looked.set() if sql == "COMMIT" else None  # type: ignore[assignment]
+        for look in range(looks):
+            self.looked = threading.Event()
+            self.store.enqueue(insert(f"look {look}"))
+            self.assertTrue(self.looked.wait(PATIENCE_S))
+        self.store.close()
+
+    def test_much_is_synced_once(self) -> None:
+        """However often the flusher looks."""
+        self.work(4, looks=2)
+        self.assertEqual(self.synced, ["ledger.db-wal"])
+
+    def test_a_little_waits_for_more(self) -> None:
+        """Each sync costs the disk some milliseconds."""
+        self.work(3)
+        self.assertEqual(self.synced, [])
+
+    def test_what_each_commit_syncs_is_not_synced_again(self) -> None:
+        """With durability `full` nothing is left to do."""
+        self.work(40, Durability.FULL)
+        self.assertEqual(self.synced, [])
+
+    def test_a_log_that_was_not_synced_loses_the_ledger(self) -> None:
+        """As any failed sync does; nothing more is acknowledged."""
+        self.broken = OSError(errno.EIO, "Input/output error")
+        self.work(4)
+        self.assertEqual(len(self.lost), 1)
+        self.assertIn("(SQLITE_IOERR_FSYNC)", self.lost[0])
+        self.assertRaises(StoreUnavailable, drive, self.store.transact(insert("more")))
+
+    def test_a_log_that_cannot_be_opened_is_left_for_its_copying(self) -> None:
+        """A want of descriptors is no fault of the disk."""
+        with mock.patch.object(os, "open", side_effect=OSError(errno.EMFILE, "Too many open files")):
+            self.work(4)
+        self.assertEqual((self.synced, self.lost), ([], []))
 
 
 class SettingsTest(StoreCase):

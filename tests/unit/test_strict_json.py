@@ -25,6 +25,13 @@ class AcceptedTest(unittest.TestCase):
         value = loads_object(text.encode())
         self.assertEqual(repr(value), repr(json.loads(text)))
 
+    def test_quotes_and_colons_in_texts_are_no_keys(self) -> None:
+        """Escaped once, twice and thrice, with blanks, and in names."""
+        text: object = {'":': ':"', '": ': 'a\\":', "\\": '\\" :', '\\":': {"": [{":": '"'}]}}
+        for _ in range(3):
+            text = {"arguments": json.dumps(text)}
+            self.assertEqual(loads_object(json.dumps(text).encode()), text)
+
     def test_the_extremes_of_numbers_are_read(self) -> None:
         """All 64 bits of an integer, and the largest and smallest doubles."""
         value = loads_object(b'{"seed": 18446744073709551615, "low": -9223372036854775808, "f": [1e308, 5e-324, -0.0]}')
@@ -77,6 +84,14 @@ class RefusedTest(unittest.TestCase):
             ("65 bits below zero", b'{"seed": -18446744073709551616}', "seed"),
             ("duplicate key", b'{"model": "a", "model": "b"}', "model"),
             ("the same key, once escaped", b'{"model": "a", "mo\\u0064el": "b"}', "model"),
+            ("duplicate key, a blank before its colon", b'{"model": "a", "model"\n: "b"}', "model"),
+            ("duplicate key beside a colon in a text", b'{"n": 1, "n": 2, "x": "\\":"}', "n"),
+            ("duplicate key beside one that ends with a backslash", b'{"n": 1, "n": 2, "x\\\\": 3}', "n"),
+            (
+                "duplicate key that ends with a backslash and a blank",
+                b'{"n\\\\ ": 1, "n\\\\ ": 2, "x": "\\":"}',
+                "n\\ ",
+            ),
             ("duplicate key below", b'{"model": "m", "metadata": {"a": [{"b": 1, "b": 1}]}}', "metadata"),
             ("half a character in a value", b'{"model": "m", "user": "x \\ud83d y"}', "user"),
             ("half a character in a key", b'{"metadata": {"\\udc00": 1}}', "metadata"),

@@ -42,7 +42,13 @@ class JudgeTest(unittest.TestCase):
             ("quota", failure(RATE_LIMIT, 429, code=QUOTA), (never, True, False, long, UNBILLED), EXHAUSTED),
             ("401", failure(AUTH, 401), (never, True, False, long, UNBILLED), BROKEN),
             ("402", failure(AUTH, 402), (never, True, False, long, UNBILLED), BROKEN),
-            ("403", failure(AUTH, 403), (never, True, False, long, UNBILLED), BROKEN),
+            ("403", failure(AUTH, 403), (never, True, True, none, UNBILLED), BROKEN),
+            (
+                "403, the prompt",
+                failure(CLIENT, 403, code="content_policy_violation"),
+                (never, False, False, none, UNBILLED),
+                (400, "content_policy_violation"),
+            ),
             ("404, the model", failure(CLIENT, 404, param="model"), (never, True, False, long, UNBILLED), BROKEN),
             ("404, no reason", failure(CLIENT, 404), (never, True, False, none, UNBILLED), BROKEN),
             (
@@ -139,6 +145,23 @@ class JudgeTest(unittest.TestCase):
                 verdict = judge(failure(CLIENT, 404, **facts))
                 self.assertEqual((verdict.elsewhere, verdict.pause), (elsewhere, pause))
                 self.assertEqual(verdict.error.status, 502 if elsewhere else 404)
+
+    def test_an_operator_has_to_look_at_what_only_he_can_mend(self) -> None:
+        """Credentials, quotas and models; also where one call is too little to pause for."""
+        for failed, alarm in (
+            (failure(AUTH, 401), True),
+            (failure(AUTH, 402), True),
+            (failure(AUTH, 403), True),
+            (failure(CLIENT, 404, param="model"), True),
+            (failure(RATE_LIMIT, 429, code=QUOTA), True),
+            (failure(CLIENT, 403), False),
+            (failure(CLIENT, 404), False),
+            (failure(CLIENT, 400), False),
+            (failure(RATE_LIMIT, 429), False),
+            (failure(SERVER, 500), False),
+        ):
+            with self.subTest(str(failed.status), kind=failed.kind):
+                self.assertEqual(judge(failed).alarm, alarm)
 
     def test_a_model_that_is_unknown_is_one_at_404_alone(self) -> None:
         """A 400 about the field `model` is about this request."""

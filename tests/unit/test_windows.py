@@ -2,13 +2,23 @@
 
 import contextlib
 import math
+import tempfile
 import unittest
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
+from gateway.clock import FakeClock
+from gateway.drive import drive
 from gateway.errors import BudgetExceeded
+from gateway.ledger import Ledger
+from gateway.levels import Scope
+from gateway.sqlite_store import SqliteStore
+from gateway.store import Durability, Work
 from gateway.types import Window
 from gateway.windows import window_end, window_end_ms, window_number
-from tests.support.books import Book, ledger_folder
+from tests.support.books import Book, ledger_folder, purpose
+from tests.support.connections import watched
 
 DAY_S = 86_400
 
@@ -124,15 +134,76 @@ class ClockTest(unittest.TestCase):
         self.book.clock.advance(DAY_S)
         self.spend(100, "the next day")
 
-    def test_a_refused_request_opens_no_window(self) -> None:
-        """What was refused left nothing behind, the new window neither."""
+    def test_a_refused_request_opens_its_window_and_books_nothing(self) -> None:
+        """It was refused by the new window: that one is reached, and has all of its budget."""
         self.spend(10, "today")
         self.book.clock.jump_wall(DAY_S)
         with self.assertRaises(BudgetExceeded):
             self.book.reserve(self.account, 101, "too much")
         self.book.clock.jump_wall(-DAY_S)
-        self.assertEqual((10, 0, 0, 0), self.book.money())
-        self.assertEqual([(3,)], self.book.select("SELECT count(*) FROM balances"))
+        self.assertEqual((0, 0, 0, 0), self.book.money())
+        self.spend(100, "all of it")
+        self.assertEqual([(10,), (100,)], self.book.select("SELECT spent_nanousd FROM balances WHERE level_id = 3"))
+
+    def test_a_hold_belongs_to_the_window_that_began_since_it_was_looked_for(self) -> None:
+        """Midnight may lie between the transaction that opens the windows and the one that holds the money."""
+        transact = self.book.store.transact
+
+        async def until_midnight(work: Work[Any]) -> Any:
+            self.book.store.transact = transact  # type: ignore[method-assign]
+            result = await transact(work)
+            self.book.clock.advance(DAY_S)
+            return result
+
+        self.book.store.transact = until_midnight  # type: ignore[method-assign]
+        self.book.reserve(self.account, 60)
+        held = "SELECT window_number, held_nanousd FROM balances WHERE level_id = 3 ORDER BY window_number"
+        today = window_number(Window.DAY, self.book.clock.wall_ms())
+        self.assertEqual([(today - 1, 0), (today, 60)], self.book.select(held))
+
+
+class StatementsTest(unittest.TestCase):
+    """What requests in a window ask of the store."""
+
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.statements: list[str] = []
+        with watched(before=lambda sql: self.statements.append(sql.split(None, 1)[0])):
+            self.store = SqliteStore(Path(folder.name) / "ledger.db", durability=Durability.NORMAL)
+        self.addCleanup(self.store.close)
+        self.clock = FakeClock()
+        self.start()
+        for scope, name in ((Scope.GLOBAL, ""), (Scope.TENANT, "acme"), (Scope.KEY, "key1")):
+            drive(self.ledger.set_level(scope, name, Window.DAY, 100))
+
+    def start(self) -> None:
+        """A ledger that remembers nothing."""
+        self.ledger = Ledger(self.store, self.clock)
+        drive(self.ledger.open(pid=1, machine_boot="test"))
+
+    def asked(self, amount: int, request_id: str = "req_1") -> list[str]:
+        """The first words of all that is asked for one reservation, granted or refused."""
+        self.statements.clear()
+        with contextlib.suppress(BudgetExceeded):
+            drive(self.ledger.reserve(self.ledger.account("acme", "key1"), amount, purpose(request_id)))
+        return list(self.statements)
+
+    def test_refusals_in_a_window_that_nobody_has_opened_undo_nothing(self) -> None:
+        """The first of them opens it, in a transaction of its own; none rolls back what it shares one with."""
+        for _ in range(2):
+            self.clock.advance(DAY_S)
+            asked = [self.asked(101) for _ in range(10)]
+            self.assertEqual([statements.count("BEGIN") for statements in asked], [2] + [1] * 9)
+            self.assertFalse([words for statements in asked for words in statements if words == "ROLLBACK"])
+
+    def test_a_reservation_in_a_known_window_is_one_statement(self) -> None:
+        """Whoever has opened it; after a restart it is read once, and no transaction is needed for that."""
+        self.asked(101)
+        self.assertEqual(["BEGIN", "INSERT", "COMMIT"], self.asked(10, "req_1"))
+        self.start()
+        for number, read in enumerate((["SELECT"], [])):
+            self.assertEqual([*read, "BEGIN", "INSERT", "COMMIT"], self.asked(10, f"again_{number}"))
 
 
 if __name__ == "__main__":

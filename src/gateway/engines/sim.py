@@ -226,7 +226,7 @@ class SimStore:
         """One statement of the open transaction."""
         await Effect(Kind.LEDGER, sql.split(None, 1)[0])
         self._alive()
-        return run(self._writer, sql, params)
+        return run(self._writer.cursor(), sql, params)
 
     def detach(self) -> None:
         """Die: what was not committed is gone, and nothing reaches the file any more."""
@@ -278,9 +278,9 @@ class SimCaller:
             await Effect(Kind.CLIENT, "start")
             self.started = True
 
-    async def send(self, frame: bytes) -> None:
+    async def send(self, *frames: bytes) -> None:
         await Effect(Kind.CLIENT, "send")
-        self.received += frame
+        self.received += b"".join(frames)
 
     async def finish(self, last: bytes) -> None:
         await Effect(Kind.CLIENT, "finish")

@@ -60,7 +60,7 @@ class _DirectCaller:
     async def start(self) -> None:
         raise TypeError("a story that was asked for a whole answer began to stream")
 
-    async def send(self, frame: bytes) -> None:
+    async def send(self, *frames: bytes) -> None:
         raise TypeError("a story that was asked for a whole answer sent an event")
 
     async def finish(self, last: bytes) -> None:
@@ -92,8 +92,8 @@ class _StreamCaller:
     async def start(self) -> None:
         """Nothing to promise: there is no head."""
 
-    async def send(self, frame: bytes) -> None:
-        await _Yield(frame)
+    async def send(self, *frames: bytes) -> None:
+        await _Yield(b"".join(frames))
 
     async def finish(self, last: bytes) -> None:
         await _Yield(last)
