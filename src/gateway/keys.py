@@ -12,8 +12,6 @@ from collections.abc import Callable
 from msgspec import Struct
 from msgspec.structs import replace
 
-from msgspec import Struct
-
 from gateway.clock import Clock
 from gateway.config_schema import tenant_name
 from gateway.errors import InvalidApiKey
