@@ -13,9 +13,10 @@ import hmac
 import json
 import math
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 from urllib.parse import unquote
+
+from msgspec import Struct
 
 from gateway.answers import NO_STORE, Headers
 from gateway.clock import Clock
@@ -71,8 +72,7 @@ _CREATED = 0
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Health:
+class Health(Struct, frozen=True):
     """Whether the gateway can serve, and what an operator wants to see beside that."""
 
     ready: bool

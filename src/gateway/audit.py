@@ -7,8 +7,9 @@ time, a name, a number of tokens, a limit).
 """
 
 import json
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from gateway.rows import COLUMNS
 from gateway.store import Readable, Record, Value
@@ -54,8 +55,7 @@ _COUNTS = """SELECT (SELECT count(*) FROM balances), (SELECT count(*) FROM holds
     (SELECT count(*) FROM holds WHERE state = 'open'), (SELECT count(*) FROM holds WHERE state = 'unresolved')"""
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(Struct, frozen=True):
     """What verify() found; `differences` is empty when the book is right."""
 
     balances: int

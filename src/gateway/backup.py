@@ -9,9 +9,11 @@ import os
 import sqlite3
 import threading
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from gateway import audit, sqlite_copy
 from gateway.data_dir import is_own_name
@@ -38,8 +40,7 @@ class BackupRefused(Exception):
     """No backup was written: the reason is a sentence for the operator."""
 
 
-@dataclass(frozen=True, slots=True)
-class Contents:
+class Contents(Struct, frozen=True):
     """What a ledger file is: schema, epoch, the time of the last event that it knows, and how its books stand."""
 
     schema: int
@@ -48,8 +49,7 @@ class Contents:
     report: audit.Report
 
 
-@dataclass(frozen=True, slots=True)
-class _Reader:
+class _Reader(Struct, frozen=True):
     """What the audit reads from: one connection."""
 
     connection: sqlite3.Connection

@@ -21,9 +21,10 @@ import socketserver
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from http.server import ThreadingHTTPServer
 from typing import Any
+
+from msgspec import Struct, field
 
 from gateway.answers import DRAINING, TOO_MANY_CONNECTIONS, TOO_MANY_REQUESTS, Headers, refusal_answer
 from gateway.clock import Clock
@@ -45,8 +46,7 @@ _ATTENDANTS = 64
 _SLOW_READERS = 8  # an operator's long list, a scrape: what a socket does not take at once
 
 
-@dataclass(frozen=True, slots=True)
-class FrontLimits:
+class FrontLimits(Struct, frozen=True):
     """What clients may take of this process; seconds above 0 (the two of the drain 0 or more), counts above 0.
 
     places                who may be worked on, and the line for it
