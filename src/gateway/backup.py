@@ -62,10 +62,10 @@ def inspect(connection: sqlite3.Connection, path: Path) -> Contents:
     """Look at a whole ledger of today's schema. Raises StoreRefused if it is damaged or none that we know."""
     try:
         check_identity(connection, path)
-        found = [str(line) for (line,) in connection.execute("PRAGMA integrity_check(3)")]
-        if found != ["ok"]:
-            raise StoreRefused(f"{path} is damaged: {'; '.join(found)}")
-        report = drive(audit.verify(_Reader(connection)))
+        reader = _Reader(connection)
+        if damage := drive(audit.find_damage(reader, most=3)):
+            raise StoreRefused(f"{path} is damaged: {'; '.join(damage)}")
+        report = drive(audit.check_books(reader))
         return Contents(schema_version(connection), epoch_of(connection), until_ms_of(connection), report)
     except sqlite3.Error as error:
         raise StoreRefused(f"{path} is damaged, or cannot be read: {error}") from error
