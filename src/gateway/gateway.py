@@ -26,6 +26,7 @@ from gateway.errors import (
     InternalError,
     InvalidRequest,
     StoreUnavailable,
+    note_request,
 )
 from gateway.exact_cache import Hit
 from gateway.health import Fleet
@@ -261,6 +262,7 @@ class Gateway:
             return error
         if isinstance(error, Draining):
             return DrainingError()
+        note_request(error, context.facts.request_id)
         self._on_error(error)
         return InternalError(context.facts.request_id) if isinstance(error, Exception) else error
 

@@ -8,7 +8,6 @@ all of its credentials are. What a failure means is decided elsewhere. Time is h
 import math
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
 from msgspec import Struct
@@ -46,8 +45,7 @@ class Entry(Struct, frozen=True):
     credential: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Pause:
+class _Pause(Struct, frozen=True):
     until_s: float
     why: Absence
 

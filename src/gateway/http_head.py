@@ -15,7 +15,6 @@ credentials. Rules:
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from msgspec import Struct
@@ -57,8 +56,7 @@ class HttpRefusal(Exception):
         self.message = message
 
 
-@dataclass(frozen=True, slots=True)
-class HeadLimits:
+class HeadLimits(Struct, frozen=True):
     """Bounds of a request head, in bytes without line ends, in header fields, and in bytes over all."""
 
     line_bytes: int = 8192
@@ -66,8 +64,7 @@ class HeadLimits:
     head_bytes: int = 32768
 
 
-@dataclass(frozen=True, slots=True)
-class NoBody:
+class NoBody(Struct, frozen=True):
     """No framing header: the request ends with its head."""
 
 
@@ -77,8 +74,7 @@ class Sized(Struct, frozen=True):
     length: int
 
 
-@dataclass(frozen=True, slots=True)
-class Chunked:
+class Chunked(Struct, frozen=True):
     """A body in chunks; its length is known at its end."""
 
 

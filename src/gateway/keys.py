@@ -8,9 +8,9 @@ the tenant's configuration.
 import hashlib
 import hmac
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gateway.clock import Clock
 from gateway.config_schema import tenant_name
@@ -39,8 +39,7 @@ def base62(number: int, width: int) -> str:
     return digits
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+class Key(Struct, frozen=True):
     """One virtual key; `expires_ms` is UTC milliseconds or None for never."""
 
     id: str

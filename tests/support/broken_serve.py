@@ -8,7 +8,6 @@ the front is built on, never how it is built.
 
 import contextlib
 import ctypes
-import dataclasses
 import json
 import re
 import signal
@@ -17,6 +16,8 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
+
+from msgspec.structs import replace
 
 from gateway import api, app, chat, cli, commands, relay, verdict
 from gateway import gateway as story
@@ -146,7 +147,7 @@ _limits: dict[str, Any] = {}
 
 def _with_limits(*arguments: Any) -> Config:
     config = _load_config(*arguments)
-    return dataclasses.replace(config, server=dataclasses.replace(config.server, **_limits))
+    return replace(config, server=replace(config.server, **_limits))
 
 
 # --- signals ----------------------------------------------------------------------------------------------------

@@ -1,8 +1,9 @@
 """How deployments are doing: who gets a call, with which credential, and when again."""
 
 import unittest
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from gateway.app import build_fleet
 from gateway.config import BreakerConfig, Config, Deployment, RetryConfig, load
