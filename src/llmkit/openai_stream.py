@@ -111,7 +111,7 @@ class ChunkShaper:
         """
         if self._form is not None and (text := self._form.text_of(payload)):
             self.content_deltas += 1
-            self.text_bytes += len(text) if text.isascii() else utf8_bytes(text)
+            self.text_bytes += utf8_bytes(text)
             return [payload]
         if not payload or payload.isspace():
             return []
