@@ -96,6 +96,7 @@ class Relay(Struct, eq=False):
     keeper: Keeper | None = None
     broke: str | None = None
     _flows: bool = False
+    _held_bytes: int = 0
 
     @property
     def _created(self) -> int:
@@ -155,15 +156,11 @@ class Relay(Struct, eq=False):
         """
         shaper = ChunkShaper(want_usage=self.request.wants_usage, created=self._created, model=self._model)
         held: list[bytes] = []
-        held_bytes = 0
         stop: _Stop | Malformed | WireError | None = None
         try:
             while stop is None and (payloads := await self._next()) is not None:
-                known = len(held)
                 stop = await self._take(payloads, shaper, held)
                 await self._pass_on(shaper, held)
-                if (held_bytes := held_bytes + sum(map(len, held[known:]))) > MOST_HELD_BYTES and stop is None:
-                    stop = Malformed("events without end, and nothing in them")
         except ProviderError as failure:
             if not self._is_whole(shaper):
                 verdict = judge(failure, produced=shaper.started)
@@ -195,9 +192,14 @@ class Relay(Struct, eq=False):
             for payload in payloads:
                 if payload.strip() == DONE:
                     return _Stop.DONE
-                held += shaper.feed(payload)
-                if shaper.started and not self._flows:
-                    await self._pass_on(shaper, held)
+                events = shaper.feed(payload)
+                held += events
+                if not self._flows:
+                    self._held_bytes += sum(map(len, events))
+                    if shaper.started:
+                        await self._pass_on(shaper, held)
+                    elif self._held_bytes > MOST_HELD_BYTES:
+                        return Malformed("events without end, and nothing in them")
                 if self._passes_cap(shaper):
                     return _Stop.AT_CAP
         except (Malformed, WireError) as error:

@@ -474,6 +474,9 @@ class RelayTest(unittest.TestCase):
             self.stream(*steps, None)
         self.assertEqual((seen, raised.exception.verdict.elsewhere), ([0, 0, 0], True))
         self.assertEqual(self.evidence.broken_off, True)
+        self.setUp()
+        self.fails(self.relay((ROLE, *[note] * 5, HELLO)).stream())
+        self.assertEqual((self.journal.entries, self.evidence.broken_off), ([], True))
 
     def test_a_stream_says_in_its_head_what_is_true_so_far(self) -> None:
         """Its exit and its route are known when it starts."""
