@@ -1,10 +1,10 @@
 """From an open upstream answer to the client: whole, or event by event, with the money settled before the last byte.
 
 Until the model has written something, a stream's events are held back, and what fails is raised, so that another call
-may answer instead; also after the head has gone out. From the first content on each event leaves as it came, before
-more is waited for: those that came together leave together. What fails is told in-band then, without an end mark: a cut
-stream never looks finished. A stream whose upstream passes the cap is cut. One that breaks off behind its finish is
-whole for its client, but not to be remembered.
+may answer instead; also after the head has gone out. The first content leaves before what came with it is looked at;
+from then on each event leaves as it came, before more is waited for: those that came together leave together. What
+fails is told in-band then, without an end mark: a cut stream never looks finished. A stream whose upstream passes the
+cap is cut. One that breaks off behind its finish is whole for its client, but not to be remembered.
 An answer that a validator refuses is given up only if something stronger may answer.
 What is held back has a bound, beyond which the upstream counts as broken.
 """
@@ -96,6 +96,7 @@ class Relay(Struct, eq=False):
     keeper: Keeper | None = None
     broke: str | None = None
     _flows: bool = False
+    _held_bytes: int = 0
 
     @property
     def _created(self) -> int:
@@ -155,20 +156,11 @@ class Relay(Struct, eq=False):
         """
         shaper = ChunkShaper(want_usage=self.request.wants_usage, created=self._created, model=self._model)
         held: list[bytes] = []
-        held_bytes = 0
         stop: _Stop | Malformed | WireError | None = None
         try:
             while stop is None and (payloads := await self._next()) is not None:
-                known = len(held)
-                stop = self._take(payloads, shaper, held)
-                self._note(shaper)
-                if shaper.started:
-                    if not self._flows:
-                        self._hop("ok")
-                    await self._send(held)
-                    held.clear()
-                elif (held_bytes := held_bytes + sum(map(len, held[known:]))) > MOST_HELD_BYTES and stop is None:
-                    stop = Malformed("events without end, and nothing in them")
+                stop = await self._take(payloads, shaper, held)
+                await self._pass_on(shaper, held)
         except ProviderError as failure:
             if not self._is_whole(shaper):
                 verdict = judge(failure, produced=shaper.started)
@@ -192,7 +184,7 @@ class Relay(Struct, eq=False):
             return await self._break(unusable(), "stream_truncated", message)
         return await self._end(shaper, held)
 
-    def _take(
+    async def _take(
         self, payloads: list[bytes], shaper: ChunkShaper, held: list[bytes]
     ) -> "_Stop | Malformed | WireError | None":
         """Put what of `payloads` is to leave behind what is held; why no more of the stream is to be read, if so."""
@@ -200,12 +192,28 @@ class Relay(Struct, eq=False):
             for payload in payloads:
                 if payload.strip() == DONE:
                     return _Stop.DONE
-                held += shaper.feed(payload)
+                events = shaper.feed(payload)
+                held += events
+                if not self._flows:
+                    self._held_bytes += sum(map(len, events))
+                    if shaper.started:
+                        await self._pass_on(shaper, held)
+                    elif self._held_bytes > MOST_HELD_BYTES:
+                        return Malformed("events without end, and nothing in them")
                 if self._passes_cap(shaper):
                     return _Stop.AT_CAP
         except (Malformed, WireError) as error:
             return error
         return None
+
+    async def _pass_on(self, shaper: ChunkShaper, held: list[bytes]) -> None:
+        """Note what came, and send what is held once the model has written something."""
+        self._note(shaper)
+        if shaper.started:
+            if not self._flows:
+                self._hop("ok")
+            await self._send(held)
+            held.clear()
 
     def _is_whole(self, shaper: ChunkShaper) -> bool:
         """Whether a stream without an end mark is complete: every choice that was asked for has its finish reason."""

@@ -194,6 +194,8 @@ class ResponseReader:
                 return True
             self._body.append(buffer[at:end])  # all of it is here, as on most reads of a stream
             self._at = at = end + 2
+            if at == len(buffer):
+                return False
         if self._line(CHUNK_LINE_LIMIT) is not None:
             raise BadResponse("a chunk size that is not a hexadecimal number")
         return False

@@ -110,7 +110,8 @@ class ChunkShaper:
         Raises WireError if it reports an error, Malformed if it is no chunk; usage it carried is kept first.
         """
         if self._form is not None and (text := self._form.text_of(payload)):
-            self._count(utf8_bytes(text))
+            self.content_deltas += 1
+            self.text_bytes += utf8_bytes(text)
             return [payload]
         if not payload or payload.isspace():
             return []
@@ -200,11 +201,6 @@ class ChunkShaper:
             self._form = TextForm.of(payload, chunk, delta, texts[0]) or self._form
             self._forms_left -= 1
 
-    def _count(self, size: int) -> None:
-        """The model wrote so many bytes more."""
-        self.content_deltas += 1
-        self.text_bytes += size
-
     def _shape_choice(self, choice: Any, position: int) -> bool:
         """Edit one choice of a chunk; whether it still says anything."""
         if type(choice) is not dict:
@@ -243,7 +239,8 @@ class ChunkShaper:
             for call in tool_calls(delta):
                 self._edited |= state.tools.shape(call, self._new_id)
         if size := written_bytes(delta):
-            self._count(size)
+            self.content_deltas += 1
+            self.text_bytes += size
 
     def _shape_finish(self, state: "_Choice", choice: JsonObject, delta: JsonObject) -> None:
         raw = choice.get("finish_reason", "")

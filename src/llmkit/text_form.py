@@ -16,11 +16,12 @@ _OPENING: Final = r'"{}"[ \t]*:[ \t]*"'
 class TextForm:
     """Everything of a payload that stands around one text of it, the text's own quotation marks included."""
 
-    __slots__ = ("_before", "_behind")
+    __slots__ = ("_before", "_behind", "_text")
 
     def __init__(self, before: bytes, behind: bytes) -> None:
         self._before = before
         self._behind = behind
+        self._text = slice(len(before) - 1, 1 - len(behind))
 
     @classmethod
     def of(cls, payload: bytes, document: JsonObject, holder: JsonObject, key: str) -> "TextForm | None":
@@ -43,10 +44,9 @@ class TextForm:
 
     def text_of(self, payload: bytes) -> str | None:
         """The text of a payload that has this form; None if it has another, or is no JSON."""
-        end = len(payload) - len(self._behind)
         if not (payload.startswith(self._before) and payload.endswith(self._behind)):
             return None
         try:
-            return wire_json.decode_text(payload[len(self._before) - 1 : end + 1])
+            return wire_json.decode_text(payload[self._text])
         except ValueError:
             return None

@@ -6,6 +6,7 @@ document means. A lone surrogate escape, which the fast codec refuses both ways,
 
 import json
 import math
+from collections.abc import Callable
 from typing import Any, Never
 
 import msgspec
@@ -13,7 +14,6 @@ import msgspec
 JsonObject = dict[str, Any]
 
 _decode_fast = msgspec.json.Decoder().decode
-_decode_text = msgspec.json.Decoder(str).decode
 _encode_fast = msgspec.json.Encoder().encode
 _encode_escaped = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
 _encode_exact = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
@@ -27,9 +27,8 @@ def decode(raw: bytes) -> Any:
         return _decode_slowly(raw)
 
 
-def decode_text(raw: bytes) -> str:
-    """The text that raw is as JSON. Raises ValueError if it is none, or one with a lone surrogate."""
-    return _decode_text(raw)
+decode_text: Callable[[bytes], str] = msgspec.json.Decoder(str).decode
+"""The text that some bytes are as JSON. Raises ValueError if they are none, or one with a lone surrogate."""
 
 
 def encode(value: object) -> bytes:

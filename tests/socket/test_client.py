@@ -527,6 +527,26 @@ class EventsTest(ClientTest):
             with closing(client.open(b"{}", stream=True)) as upstream:
                 self.assertEqual(upstream.next_events(), [b"1", b"[DONE]"])
 
+    def test_an_end_that_comes_behind_its_mark_is_waited_for(self) -> None:
+        """For a moment, so that the connection can be used again."""
+
+        def script(peer: Peer) -> None:
+            peer.request()
+            peer.send(stream_head() + event(b"1") + event(b"[DONE]"))
+            if peer.closed_within(0.1):
+                raise AssertionError("the client left")
+            peer.send(chunk(b""))
+            peer.request()
+            peer.send(answer(b"{}"))
+
+        client = self.client(script)
+        with patch("llmkit.transport.END_S", 10):
+            upstream = client.open(b"{}", stream=True)
+            self.assertEqual(upstream.next_events(), [b"1", b"[DONE]"])
+            upstream.close()
+        with closing(client.open(b"{}", stream=False)) as second:
+            self.assertEqual(second.whole(), b"{}")
+
     def test_a_caller_can_leave_and_give_a_deadline(self) -> None:
         """Both reach the transport."""
         cancel = PipeCancel()

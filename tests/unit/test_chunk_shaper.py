@@ -559,6 +559,17 @@ class AccountTest(unittest.TestCase):
             self.assertTrue(shaping.started)
             self.assertEqual((shaping.text_bytes - before, shaping.content_deltas - deltas_before), (size, 1))
 
+    def test_text_in_a_form_that_is_known_is_counted_in_bytes(self) -> None:
+        """However it is written: one text that differs is not read beyond that."""
+        shaping = shaper()
+        shape([chunk({**ROLE, "content": ""}), chunk({"content": "a"})], shaping)
+        for text, size in (("b", 1), ("é🚀", 6), ('"', 1)):
+            for escaped in (True, False):
+                before, deltas_before = shaping.text_bytes, shaping.content_deltas
+                payload = json.dumps(chunk({"content": text}), ensure_ascii=escaped).encode()
+                self.assertIs(shaping.feed(payload)[0], payload)
+                self.assertEqual((shaping.text_bytes - before, shaping.content_deltas - deltas_before), (size, 1))
+
 
 class FailureTest(unittest.TestCase):
     """A stream that reports an error or is none."""

@@ -394,7 +394,7 @@ class RelayTest(unittest.TestCase):
         self.assertTrue(after[1].endswith(b"data: " + HELLO + b"\n\n"))
 
     def test_events_that_came_together_leave_together(self) -> None:
-        """Each framed alone, in order, before more is waited for; also all of a stream at once."""
+        """Each framed alone, in order, before more is waited for; but the first content for itself."""
         seen: list[int] = []
 
         def look() -> None:
@@ -402,8 +402,8 @@ class RelayTest(unittest.TestCase):
 
         table: list[tuple[tuple[Step, ...], list[tuple[bytes, ...]]]] = [
             (((ROLE, HELLO), look, (WORLD, FINISH, USAGE), look, DONE), [(ROLE, HELLO), (WORLD, FINISH)]),
-            ((ROLE, look, (HELLO, WORLD), look, (FINISH, USAGE, DONE)), [(ROLE, HELLO, WORLD), (FINISH,)]),
-            (((ROLE, HELLO, WORLD, FINISH, USAGE, DONE),), [(ROLE, HELLO, WORLD, FINISH)]),
+            ((ROLE, look, (HELLO, WORLD), look, (FINISH, USAGE, DONE)), [(ROLE, HELLO), (WORLD,), (FINISH,)]),
+            (((ROLE, HELLO, WORLD, FINISH, USAGE, DONE),), [(ROLE, HELLO), (WORLD, FINISH)]),
         ]
         for steps, pieces in table:
             self.setUp()
@@ -412,7 +412,7 @@ class RelayTest(unittest.TestCase):
             self.assertEqual(self.journal.sent, framed)
             self.assertEqual(self.journal.entries, ["start", *["send"] * len(pieces), "settle", "finish"])
             self.assertEqual((self.journal.cost, self.facts.hops), (17_000, ["mini=ok"]))
-        self.assertEqual(seen, [1, 2, 0, 1])
+        self.assertEqual(seen, [1, 2, 0, 2])
 
     def test_nothing_that_says_nothing_is_sent(self) -> None:
         """Usage that is kept for the end makes no empty piece."""
@@ -422,14 +422,19 @@ class RelayTest(unittest.TestCase):
     def test_content_leaves_before_what_came_with_it_breaks_the_stream(self) -> None:
         """The client has it, and pays for it: junk, an error, or more than the cap, in the same read."""
         much = [chunk({"content": "a"})] * 50
-        for rest, left in (((b"junk", WORLD), 2), ((b'{"error": {"message": "CANARY"}}',), 2), ((WORLD, *much), 42)):
+        table: list[tuple[tuple[bytes, ...], list[int]]] = [
+            ((b"junk", WORLD), [2]),
+            ((WORLD, b'{"error": {"message": "CANARY"}}', WORLD), [2, 1]),
+            ((WORLD, *much), [2, 40]),
+        ]
+        for rest, left in table:
             with self.subTest(rest[-1]):
                 self.setUp()
                 self.assertTrue(self.stream((ROLE, HELLO, *rest)).cut)
-                self.assertEqual([len(frames) for frames in self.journal.sent], [left, 1])
+                self.assertEqual([len(frames) for frames in self.journal.sent], [*left, 1])
                 self.assertIn("error", self.last_event())
-                self.assertEqual(self.journal.entries, ["start", "send", "settle", "send"])
-                self.assertEqual((self.evidence.reach, self.evidence.deltas), (Reach.PRODUCED, left - 1))
+                self.assertEqual(self.journal.entries, ["start", *["send"] * len(left), "settle", "send"])
+                self.assertEqual((self.evidence.reach, self.evidence.deltas), (Reach.PRODUCED, sum(left) - 1))
 
     def test_what_came_before_junk_without_content_is_not_sent(self) -> None:
         """Another call may answer."""
@@ -469,6 +474,9 @@ class RelayTest(unittest.TestCase):
             self.stream(*steps, None)
         self.assertEqual((seen, raised.exception.verdict.elsewhere), ([0, 0, 0], True))
         self.assertEqual(self.evidence.broken_off, True)
+        self.setUp()
+        self.fails(self.relay((ROLE, *[note] * 5, HELLO)).stream())
+        self.assertEqual((self.journal.entries, self.evidence.broken_off), ([], True))
 
     def test_a_stream_says_in_its_head_what_is_true_so_far(self) -> None:
         """Its exit and its route are known when it starts."""
