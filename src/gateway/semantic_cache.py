@@ -28,7 +28,7 @@ from gateway.cache_entry import index_entry
 from gateway.cache_key import KeyOf
 from gateway.clock import Clock
 from gateway.exact_cache import ExactCache, Match
-from gateway.semantic.eligible import Ineligible, refusal
+from gateway.semantic.eligible import Ineligible, read_eligible, refusal
 from gateway.semantic.grey import bar
 from gateway.semantic.turn import Unfit, asking, question_of
 from gateway.semantic.verifier import VERSION, Question, Veto, read, verify
@@ -208,11 +208,11 @@ class SemanticCache:
 
     async def _ask(self, messages: Messages, tenant: str, key_of: KeyOf) -> Asked | None:
         text = question_of(messages)
-        reason = text if isinstance(text, Unfit) else refusal(text)
-        if reason is not None:
-            self._tally.count("ineligible", reason)
+        question = text if isinstance(text, Unfit) else read_eligible(text)
+        if not isinstance(question, Question):
+            self._tally.count("ineligible", question)
             return None
-        question, message = read(text), messages[-1]
+        message = messages[-1]
         partition = key_of(asking(message, ""))
         key = hashlib.sha256(b"%d %b %b" % (VERSION, partition, question.key)).digest()
         epoch = self._index.epoch(tenant)

@@ -40,6 +40,7 @@ from gateway.judging import Judging
 from gateway.limits import TokenBucket
 from gateway.oplog import OpLog
 from gateway.retry import RetryBudget
+from gateway.semantic.eligible import Ineligible, read_eligible
 from gateway.semantic.judgement import Verdict
 from gateway.semantic.verifier import Question, read
 from gateway.settlement import Settlement, _Held
@@ -105,8 +106,9 @@ def _takes_it_for_fresh(*facts: Any, reused: bool) -> transport.Exchange:
     return _Exchange(*facts, reused=False)
 
 
-def _one_key_for_all(text: str) -> Question:
-    return dataclasses.replace(read(text), key=b"")
+def _one_key_for_all(text: str) -> Question | Ineligible:
+    question = read_eligible(text)
+    return dataclasses.replace(question, key=b"") if isinstance(question, Question) else question
 
 
 def _hears_a_yes(document: Mapping[str, Any]) -> Verdict:
@@ -150,13 +152,13 @@ FAULTS: dict[str, list[Any]] = {
     "cache-damage": [mock.patch.object(ExactCache, "lookup", _breaks_with_its_file)],
     "semantic-partitions": [mock.patch.object(caching, "cache_keys", _key_of_texts)],
     "semantic-near-misses": [
-        mock.patch.object(semantic_cache, "read", _one_key_for_all),
+        mock.patch.object(semantic_cache, "read_eligible", _one_key_for_all),
         mock.patch.object(semantic_cache, "verify", lambda asked, stored: None),
     ],
     "semantic-tenants": [mock.patch.object(caching, "cache_keys", _key_of_texts), _ANY_TENANT],
     "semantic-expiry": [mock.patch.object(semantic_cache, "_living", lambda wordings, now_ms: wordings), _ANY_TENANT],
     "semantic-shadow": [mock.patch.object(caching._Lead, "answer", property(lambda self: self.found))],
-    "semantic-floods": [mock.patch.object(semantic_cache, "refusal", lambda text: None)],
+    "semantic-floods": [mock.patch.object(semantic_cache, "read_eligible", read)],
     "judged-settled": [
         mock.patch.object(judging, "bar", lambda one, other: None),
         mock.patch.object(judging, "mark", lambda question: ()),

@@ -367,7 +367,7 @@ class TroubleTest(SemanticCase):
     def test_a_verifier_that_fails_costs_no_request(self) -> None:
         """Wherever it fails; somebody is told."""
         self.ask()
-        for name in ("refusal", "read", "verify"):
+        for name in ("read_eligible", "verify"):
             bug = ValueError(name)
             with mock.patch.object(semantic_cache, name, side_effect=bug):
                 self.assertEqual(self.ask(OTHER_WORDS, cache={"no-store": True})[0], "miss")

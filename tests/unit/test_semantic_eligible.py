@@ -2,7 +2,8 @@
 
 import unittest
 
-from gateway.semantic.eligible import LONGEST_CHARACTERS, MOST_WORDS, Ineligible, refusal
+from gateway.semantic.eligible import LONGEST_CHARACTERS, MOST_WORDS, Ineligible, read_eligible, refusal
+from gateway.semantic.verifier import read
 
 ELIGIBLE = (
     "How do I reset my password?",
@@ -241,3 +242,10 @@ class EligibleTest(unittest.TestCase):
         most = "Is the " + "sky " * (MOST_WORDS - 2)
         self.assertIsNone(refusal(most.strip()))
         self.assertIsNone(refusal("Why is the " + "x" * (LONGEST_CHARACTERS - 11)))
+
+    def test_what_is_read_at_once_is_what_is_read_alone(self) -> None:
+        """The same reason, or the same question to the last field; blanks around a text are part of it."""
+        texts = [*ELIGIBLE, *(text for texts in REFUSED.values() for text in texts)]
+        for text in (*texts, *(f"\u2003 {text.upper()} \n" for text in texts)):
+            with self.subTest(text):
+                self.assertEqual(read_eligible(text), refusal(text) or read(text))

@@ -5,6 +5,7 @@ import unittest
 from gateway.semantic.patterns import Phrases, expand
 from gateway.semantic.plain import plain, quotations
 from gateway.semantic.verifier import Veto
+from gateway.semantic.words import scan
 from tests.support.questions import QuestionCase
 
 
@@ -143,6 +144,11 @@ class CapitalsTest(QuestionCase):
             self.different(one, other)
         self.same("Can I Have A Dog In Rome?", "Can I have a dog in Rome?")
 
+    def test_letters_without_a_case_leave_the_others_theirs(self) -> None:
+        """In a text of small letters alone, capitals tell nothing."""
+        self.assertEqual(scan("where is asia").capitals.lower, frozenset())
+        self.assertIn("asia", scan("where is 日本 in asia").capitals.lower)
+
 
 class PatternsTest(unittest.TestCase):
     """Phrases as data."""
@@ -168,3 +174,11 @@ class PatternsTest(unittest.TestCase):
         self.assertEqual(phrases.at(["a", "b"], 0), (1, 1))
         self.assertIsNone(phrases.at(["a", "b"], 1))
         self.assertIsNone(phrases.at(["a"], 1))
+
+    def test_every_phrase_of_a_text_is_found(self) -> None:
+        """One for each place where one begins, also inside another; where no word begins one, none can be there."""
+        phrases = Phrases([("a b c", 3), ("b", 1), ("x y", 2)])
+        self.assertEqual(phrases.within(["a", "b", "c", "b", "a"]), [(3, 3), (1, 1), (1, 1)])
+        for words, may in ((["x", "c"], True), (["y", "c"], False), ([], False)):
+            self.assertEqual(phrases.within(words), [])
+            self.assertEqual(phrases.may_be_in(words), may)

@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Final
 
-from gateway.semantic.expansion import expanded
 from gateway.semantic.frames import Frame, framed
 from gateway.semantic.grammar import AUXILIARIES, CLOSED
 from gateway.semantic.manners import bare
 from gateway.semantic.patterns import Phrases, word_set
-from gateway.semantic.plain import plain
-from gateway.semantic.words import PAUSES, scan
+from gateway.semantic.question import Question, read_words
+from gateway.semantic.text import in_words
+from gateway.semantic.words import PAUSES
 
 LONGEST_CHARACTERS: Final = 400
 """About 40 words of 9 letters: looked at before anything else is done with a text."""
@@ -46,12 +46,20 @@ class Ineligible(StrEnum):
 
 def refusal(text: str) -> Ineligible | None:
     """Why this text is left out; None if it may be looked up and stored."""
-    if len(text) > LONGEST_CHARACTERS:
-        return Ineligible.TOO_LONG
-    text = text.strip()
+    return _form_refusal(text) or _words_refusal(in_words(text).words)
+
+
+def read_eligible(text: str) -> Question | Ineligible:
+    """The text, read; or why it is left out. Its words are looked for once."""
     if form := _form_refusal(text):
         return form
-    asked = bare(expanded(scan(plain(text)).pieces))
+    found = in_words(text)
+    return _words_refusal(found.words) or read_words(found)
+
+
+def _words_refusal(words: Sequence[str]) -> Ineligible | None:
+    """What its words tell, written out."""
+    asked = bare(words)
     words = [word for word in asked.words if word not in PAUSES]
     if not words:
         return Ineligible.TOO_LITTLE
@@ -62,15 +70,18 @@ def refusal(text: str) -> Ineligible | None:
 
 def _form_refusal(text: str) -> Ineligible | None:
     """What the characters alone tell."""
+    if len(text) > LONGEST_CHARACTERS:
+        return Ineligible.TOO_LONG
+    text = text.strip()
     if not text:
         return Ineligible.EMPTY
     if len(text.splitlines()) > 1 or "\t" in text:
         return Ineligible.LAYOUT
-    if any(map(_is_foreign, text)):
+    if not text.isprintable() if text.isascii() else any(map(_is_foreign, text)):
         return Ineligible.NOT_ENGLISH
     if _LINK.search(text):
         return Ineligible.LINK
-    return Ineligible.CODE if any(sign in text for sign in _CODE_SIGNS) else None
+    return Ineligible.CODE if any(map(text.__contains__, _CODE_SIGNS)) else None
 
 
 def _is_foreign(character: str) -> bool:
@@ -84,8 +95,8 @@ def _is_foreign(character: str) -> bool:
 
 def _is_english(words: Sequence[str]) -> bool:
     """More small words of English than of its neighbours; two that they share will do where none is theirs."""
-    foreign = sum(word in _FOREIGN for word in words)
-    return sum(word in _ENGLISH for word in words) > foreign or (
+    foreign = sum(map(_FOREIGN.__contains__, words))
+    return sum(map(_ENGLISH.__contains__, words)) > foreign or (
         not foreign and sum(map(_SHARED.__contains__, words)) > 1
     )
 
@@ -109,7 +120,7 @@ def _is_of_a_kind(words: Sequence[str]) -> bool:
 
 def _says(phrases: Phrases[bool], words: Sequence[str]) -> bool:
     """Whether a phrase of the table is there, whose value is true."""
-    return any(found is not None and found.value for found in (phrases.at(words, place) for place in range(len(words))))
+    return any(found.value for found in phrases.within(words))
 
 
 def _points_outside(words: Sequence[str]) -> bool:

@@ -23,8 +23,14 @@ _UNIT_NAMES: Final = frozenset(name for names in lexicon.UNITS for name in names
 
 def expanded(words: Iterable[str]) -> list[str]:
     """The words written out, and phrases put together."""
-    written_out = (part for word in words for part in _parts(lexicon.MISSPELLINGS.get(word, word)))
-    return list(_joined(list(written_out)))
+    written_out: list[str] = []
+    for word in words:
+        spelt = lexicon.MISSPELLINGS.get(word, word)
+        if spelt.isalpha() and spelt not in lexicon.CONTRACTIONS:
+            written_out.append(spelt)
+        else:
+            written_out += _parts(spelt)
+    return list(_joined(written_out)) if _phrases.may_be_in(written_out) else written_out
 
 
 def _parts(word: str) -> Iterator[str]:

@@ -8,12 +8,16 @@ and -ing keep a mark: a process is not processing. Rules:
 """
 
 import re
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from gateway.semantic.patterns import word_set
 
 PAST: Final = "~ed"
 PROGRESSIVE: Final = "~ing"
+
+REMEMBERED: Final = 2048
+"""Words whose form is known without being worked out again: a question is made of few, and is read more than once."""
 
 KEPT: Final = (
     # another meaning than the singular
@@ -143,6 +147,7 @@ class Form(NamedTuple):
     mark: str
 
 
+@lru_cache(REMEMBERED)
 def form_of(word: str) -> Form:
     """The form of a lower-case word, or of a phrase that was given its mark when it was put together."""
     if word in KEPT or (len(word) < 4 and word not in _IRREGULARS):

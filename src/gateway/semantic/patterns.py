@@ -47,6 +47,17 @@ class Phrases(Generic[T]):
             end += 1
         return found
 
+    def may_be_in(self, words: Sequence[str]) -> bool:
+        """Whether a word is there with which a phrase begins: in most texts none is."""
+        return not self._tree.keys().isdisjoint(words)
+
+    def within(self, words: Sequence[str]) -> list[Found[T]]:
+        """The longest phrase at each place where one begins."""
+        if not self.may_be_in(words):
+            return []
+        starts = [place for place, word in enumerate(words) if word in self._tree]
+        return [found for place in starts if (found := self.at(words, place)) is not None]
+
 
 def word_set(words: str) -> frozenset[str]:
     """The words of a text that is a list of them."""

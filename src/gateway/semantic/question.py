@@ -6,14 +6,14 @@ from typing import Final, NamedTuple
 
 from gateway.semantic.clauses import direct, settled, unfronted
 from gateway.semantic.counts import Count
-from gateway.semantic.expansion import expanded
 from gateway.semantic.frames import Frame, framed
 from gateway.semantic.grammar import POSSESSIVE
 from gateway.semantic.manners import bare
-from gateway.semantic.plain import plain, quotations
+from gateway.semantic.plain import quotations
 from gateway.semantic.slots import slotted
+from gateway.semantic.text import Text, in_words
 from gateway.semantic.tokens import OF, said
-from gateway.semantic.words import Capitals, scan
+from gateway.semantic.words import Capitals
 
 VERSION: Final = 3
 """Goes up with every change of what is read or compared; part of every key, so that old entries are found no more."""
@@ -57,27 +57,30 @@ class Question:
 
 def read(text: str) -> Question:
     """Read a text of any length and language, in time proportional to its length."""
-    flat = plain(text)
-    words = scan(flat)
-    asked = bare(slotted(expanded(words.pieces)))
+    return read_words(in_words(text))
+
+
+def read_words(text: Text) -> Question:
+    """The same of a text whose words were looked for before."""
+    asked = bare(slotted(text.words))
     clause = direct(asked.words) if asked.embedded else unfronted(asked.words)
     opening, rest = framed(clause, embedded=asked.embedded)
     opening, told = settled(opening, said(rest, opening.frame))
     keys = tuple(token.key for token in told.tokens)
-    quoted = quotations(flat)
+    quoted = quotations(text.plain)
     mode, sense = told.mode or opening.mode, told.kind or opening.sense
     one, many = (
         frozenset(token.key for token in told.tokens if token.counts is count) for count in (Count.ONE, Count.MANY)
     )
     document = (VERSION, opening.frame.value, mode, quoted, sorted(key for key in keys if key not in BINDERS))
     return Question(
-        text,
+        text.typed,
         opening.frame,
         sense,
         mode,
         quoted,
         keys,
-        words.capitals,
+        text.capitals,
         Counts(one, many),
         sha256(repr(document).encode()).digest(),
     )

@@ -36,11 +36,13 @@ _LARGE: Final = {"thousand": 3, "million": 6, "billion": 9}
 _AMOUNT: Final = re.compile(r"\d{1,12}(?:\.\d{1,6})?")
 _CURRENCIES: Final = frozenset("€$£")
 _HALVES_OF_DAY: Final = frozenset({"am", "pm", "a.m", "p.m"})
+_MARKS: Final = _MONTHS.keys() | _LARGE.keys() | _CURRENCIES | _HALVES_OF_DAY
+"""Each slot has one of these words; most questions have none."""
 
 
 def slotted(words: Sequence[str]) -> list[str]:
     """The words, with each date, sum and large number in one form."""
-    return list(_slots(words))
+    return list(words if _MARKS.isdisjoint(words) else _slots(words))
 
 
 def _slots(words: Sequence[str]) -> Iterator[str]:

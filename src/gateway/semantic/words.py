@@ -22,6 +22,7 @@ _THOUSANDS: Final = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 
 PAUSES: Final = frozenset(",.?!;:")
 _SENTENCE_ENDS: Final = frozenset(".?!:")
+_SIGNS: Final = PAUSES | frozenset("\"'")
 
 NAME_MARK: Final = "^"
 """Ends a small word that is a name; no word of a text has one."""
@@ -51,7 +52,9 @@ class Words:
 def scan(text: str) -> Words:
     """The words of a plain text, in time proportional to its length."""
     matches = list(_PIECE.finditer(text))
-    written = [match.group() for match in matches]
+    written = [match[0] for match in matches]
+    if text.isascii() and text.islower():
+        return Words(_without_silent_signs([_lower(piece, named=False) for piece in written], matches), _NO_CAPITALS)
     starts = _starts(written)
     mixed = not text.isupper() and not all(piece.islower() or piece in _I for piece in written if piece[0].isalpha())
     titled = mixed and any(map(_is_titled, written, starts))
@@ -78,25 +81,25 @@ def _is_titled(piece: str, start: bool) -> bool:
 
 def _lower(piece: str, *, named: bool) -> str:
     lower = piece.lower()
-    if piece[0].isdigit() and _THOUSANDS.fullmatch(piece):
+    if "," in piece and _THOUSANDS.fullmatch(piece):
         return piece.replace(",", "")
     return lower + NAME_MARK if named and piece.isupper() and piece != "I" and lower in CLOSED else lower
 
 
 def _without_silent_signs(pieces: list[str], matches: list[re.Match[str]]) -> list[str]:
     """Quotes in pairs go; pauses stay as what parts two words, or are marked where they are what is asked about."""
+    if _SIGNS.isdisjoint(pieces):
+        return pieces
     quotes = {"'", '"'} if pieces.count('"') % 2 == 0 else {"'"}
     last_word = max((place for place, piece in enumerate(pieces) if piece[0].isalnum()), default=-1)
     kept: list[str] = []
-    word_end = -1
-    for place, (piece, match) in enumerate(zip(pieces, matches, strict=True)):
+    for place, piece in enumerate(pieces):
         if piece in PAUSES:
-            pauses = match.start() == word_end or place > last_word
-            is_factorial = piece == "!" and kept and kept[-1][-1].isdigit() and match.start() == word_end
-            kept.append(piece if pauses and not is_factorial else piece + NAME_MARK)
+            is_close = place > 0 and matches[place].start() == matches[place - 1].end()
+            is_factorial = piece == "!" and kept and kept[-1][-1].isdigit() and is_close
+            kept.append(piece if (is_close or place > last_word) and not is_factorial else piece + NAME_MARK)
         elif piece not in quotes:
             kept.append(piece)
-        word_end = match.end()
     return kept
 
 
