@@ -109,13 +109,14 @@ def _normal(texts: list[str], *, first: bool = True, last: bool = True) -> list[
 
     first, last  whether they begin and end the message: an image may
     """
-    collapses = not any(map(_is_laid_out, texts))
     normal = [text.replace("\r\n", "\n") for text in texts]
     if first:
         normal[0] = normal[0].lstrip(_WHITE)
     if last:
         normal[-1] = normal[-1].rstrip(_WHITE)
-    return [_RUN.sub(" ", text) if "  " in text else text for text in normal] if collapses else normal
+    if "  " not in "\n".join(normal) or any(map(_is_laid_out, texts)):
+        return normal
+    return [_RUN.sub(" ", text) for text in normal]
 
 
 def _is_laid_out(text: str) -> bool:
