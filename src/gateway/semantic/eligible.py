@@ -16,7 +16,7 @@ from typing import Final
 
 from gateway.semantic.frames import Frame, framed
 from gateway.semantic.grammar import AUXILIARIES, CLOSED
-from gateway.semantic.manners import bare
+from gateway.semantic.manners import Asked
 from gateway.semantic.patterns import Phrases, word_set
 from gateway.semantic.question import Question, read_words
 from gateway.semantic.text import in_words
@@ -46,7 +46,7 @@ class Ineligible(StrEnum):
 
 def refusal(text: str) -> Ineligible | None:
     """Why this text is left out; None if it may be looked up and stored."""
-    return _form_refusal(text) or _words_refusal(in_words(text).words)
+    return _form_refusal(text) or _words_refusal(in_words(text).asked)
 
 
 def read_eligible(text: str) -> Question | Ineligible:
@@ -54,12 +54,11 @@ def read_eligible(text: str) -> Question | Ineligible:
     if form := _form_refusal(text):
         return form
     found = in_words(text)
-    return _words_refusal(found.words) or read_words(found)
+    return _words_refusal(found.asked) or read_words(found)
 
 
-def _words_refusal(words: Sequence[str]) -> Ineligible | None:
-    """What its words tell, written out."""
-    asked = bare(words)
+def _words_refusal(asked: Asked) -> Ineligible | None:
+    """What its words tell."""
     words = [word for word in asked.words if word not in PAUSES]
     if not words:
         return Ineligible.TOO_LITTLE

@@ -62,7 +62,8 @@ def read(text: str) -> Question:
 
 def read_words(text: Text) -> Question:
     """The same of a text whose words were looked for before."""
-    asked = bare(slotted(text.words))
+    words = slotted(text.words)
+    asked = text.asked if words is text.words else bare(words)
     clause = direct(asked.words) if asked.embedded else unfronted(asked.words)
     opening, rest = framed(clause, embedded=asked.embedded)
     opening, told = settled(opening, said(rest, opening.frame))

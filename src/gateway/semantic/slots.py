@@ -40,9 +40,9 @@ _MARKS: Final = _MONTHS.keys() | _LARGE.keys() | _CURRENCIES | _HALVES_OF_DAY
 """Each slot has one of these words; most questions have none."""
 
 
-def slotted(words: Sequence[str]) -> list[str]:
-    """The words, with each date, sum and large number in one form."""
-    return list(words if _MARKS.isdisjoint(words) else _slots(words))
+def slotted(words: list[str]) -> list[str]:
+    """The words, with each date, sum and large number in one form; themselves if there is none."""
+    return words if _MARKS.isdisjoint(words) else list(_slots(words))
 
 
 def _slots(words: Sequence[str]) -> Iterator[str]:

@@ -3,17 +3,24 @@
 from dataclasses import dataclass
 
 from gateway.semantic.expansion import expanded
+from gateway.semantic.manners import Asked, bare
 from gateway.semantic.plain import plain
 from gateway.semantic.words import Capitals, scan
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """What was typed, the same in one form of each character, its words written out, and what its capitals said."""
+    """What was typed, and the same in words.
+
+    plain     in one form of each character
+    words     written out, pauses included; asked  the same without manners
+    capitals  what the capitals said
+    """
 
     typed: str
     plain: str
     words: list[str]
+    asked: Asked
     capitals: Capitals
 
 
@@ -21,4 +28,5 @@ def in_words(typed: str) -> Text:
     """The words of a text of any length, in time proportional to its length."""
     flat = plain(typed)
     found = scan(flat)
-    return Text(typed, flat, expanded(found.pieces), found.capitals)
+    words = expanded(found.pieces)
+    return Text(typed, flat, words, bare(words), found.capitals)
