@@ -14,7 +14,7 @@ from gateway.clock import Clock
 from gateway.config import TenantConfig
 from gateway.context import Facts, Principal
 from gateway.errors import ModelNotAllowed, ModelNotFound, RateLimited
-from gateway.keys import KeyRing
+from gateway.keys import KeyRing, ShownKey, shown_key
 from gateway.ledger import Ledger
 from gateway.limits import Decision, TokenBucket
 from gateway.router import Catalog, RoutePlan
@@ -61,7 +61,11 @@ class Admission:
 
     def authenticate(self, raw_key: str | None) -> Principal:
         """The principal that `raw_key` stands for. Raises InvalidApiKey."""
-        key = self._keys.authenticate(raw_key)
+        return self.recognize(shown_key(raw_key))
+
+    def recognize(self, shown: ShownKey) -> Principal:
+        """As authenticate()."""
+        key = self._keys.recognize(shown)
         account = self._ledger.account(key.tenant, key.id)
         known = self._principals.get(key.id)
         if known is not None and known.account is account:

@@ -20,7 +20,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.cache_entry import Entry
+from gateway.cache_entry import index_entry
 from gateway.clock import Clock
 from gateway.exact_cache import ExactCache
 from gateway.semantic.grey import bar
@@ -62,7 +62,6 @@ class Alias:
     end_ms: int
 
 
-_pack: Final = msgspec.json.encode
 _unpack: Final = msgspec.json.Decoder(tuple[Alias, ...]).decode
 
 
@@ -95,8 +94,7 @@ class Aliases:
             alias = Alias(each.one, each.other, same, judge, at_ms, at_ms + int(self._ttl_s * 1000))
             known = await self._living(each.tenant, each.partition, each.one, judge)
             others = [other for other in known if not _is_of(other, each)]
-            body = _pack([alias, *others][:MOST_ALIASES])
-            entry = Entry(each.tenant, each.epoch, "", "", "", body, each.partition)
+            entry = index_entry([alias, *others][:MOST_ALIASES], each.tenant, each.epoch, each.partition)
             self._index.store(_key(each.partition, each.one, judge), entry, ttl_s=None)
 
     async def _living(self, tenant: str, partition: bytes, question: Question, judge: str) -> list[Alias]:

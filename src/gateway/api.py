@@ -13,29 +13,32 @@ import hmac
 import json
 import math
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 from urllib.parse import unquote
+
+from msgspec import Struct
 
 from gateway.answers import NO_STORE, Headers
 from gateway.clock import Clock
 from gateway.commands import CommandError, Commands
 from gateway.context import Facts, Principal, RequestContext
 from gateway.errors import (
+    Draining,
     DrainingError,
     GatewayError,
-    InternalError,
     InvalidRequest,
     MethodNotAllowed,
     ModelNotFound,
     Overloaded,
     UnknownUrl,
     forget,
+    note_request,
+    request_of,
 )
 from gateway.exchange import Exchange
 from gateway.exposition import CONTENT_TYPE
 from gateway.gateway import Gateway
-from gateway.headers import bearer, fact_headers, key_of, options_of, request_id
+from gateway.headers import bearer, fact_headers, key_shown, options_of, request_id
 from gateway.http_head import HttpRefusal, NoBody, RequestHead
 from gateway.redaction import without_secrets
 from gateway.rows import Exit
@@ -71,8 +74,7 @@ _CREATED = 0
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Health:
+class Health(Struct, frozen=True):
     """Whether the gateway can serve, and what an operator wants to see beside that."""
 
     ready: bool
@@ -127,17 +129,22 @@ class Api:
         except GatewayError as error:
             forget(error)
             self._refuse(exchange, facts, error)
+        except BaseException as error:
+            note_request(error, facts.request_id)
+            raise
 
-    def stamp(self, refusal: HttpRefusal) -> Headers:
+    def stamp(self, error: BaseException) -> Headers:
         """What is known of a request that the front ends by itself: refused before anything was done for it.
 
-        After an error of ours nobody knows how far it had come.
+        After an error of ours nobody knows how far it had come; its request is noted on it from then on.
         """
         facts = self.gateway.new_facts()
-        if refusal.status == InternalError.status:
-            return [request_id(facts), f"x-gateway-exit: {Exit.FAILED}"]
-        facts.exit = Exit.REJECTED
-        return fact_headers(facts, self._clock.now_s())
+        if isinstance(error, HttpRefusal | Draining):
+            facts.exit = Exit.REJECTED
+            return fact_headers(facts, self._clock.now_s())
+        facts.request_id = request_of(error) or facts.request_id
+        note_request(error, facts.request_id)
+        return [request_id(facts), f"x-gateway-exit: {Exit.FAILED}"]
 
     def _route(self, exchange: Exchange, path: str, facts: Facts) -> None:
         if path.startswith("/v1/"):
@@ -168,7 +175,7 @@ class Api:
         head, methods = exchange.head, _methods(path)
         if head.method == "OPTIONS" and methods:
             raise MethodNotAllowed(head.method, methods)
-        principal = gateway.authenticate(key_of(head))
+        principal = gateway.recognize(key_shown(head))
         if head.method not in methods:
             raise MethodNotAllowed(head.method, methods) if methods else UnknownUrl(head.method, head.path[:200])
         exchange.enter(principal.tenant)

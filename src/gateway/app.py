@@ -10,9 +10,10 @@ import random  # noqa: TID251 - the source that randomness is handed in from
 import sqlite3
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from gateway import heap
 from gateway.admission import Admission
@@ -69,8 +70,7 @@ def request_ids(clock: Clock, random_bytes: Callable[[int], bytes]) -> Callable[
     return lambda: f"req_{clock.wall_ms():012x}{random_bytes(10).hex()}"
 
 
-@dataclass(slots=True)
-class Books:
+class Books(Struct):
     """The open ledger, key ring and caches of one data directory."""
 
     store: SqliteStore

@@ -30,10 +30,7 @@ class Attempt(Struct, frozen=True):
     wire: bytes
     prompt_bound: int
     output_bound: int
-
-    @property
-    def bound_nanousd(self) -> int:
-        return self.price.price.bound_nanousd(self.prompt_bound, self.output_bound)
+    bound_nanousd: int
 
     def evidence(self) -> Evidence:
         """A clean sheet of what is known of this call."""
@@ -75,7 +72,8 @@ class Upstreams:
                 stream_usage=stream_usage,
             )
         prompt = prompt_bound(request.body, encoded_len=len(wire), file_bound=deployment.context_window)
-        return Attempt(deployment, price, wire, prompt, request.choices * (cap + predicted_bytes(request)))
+        output = request.choices * (cap + predicted_bytes(request))
+        return Attempt(deployment, price, wire, prompt, output, price.price.bound_nanousd(prompt, output))
 
     async def open(
         self,

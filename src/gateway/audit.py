@@ -1,14 +1,16 @@
 """Reading the book: verify it, list its rows and holds, sum up usage. Changes nothing.
 
-verify() recomputes every balance from the holds and every settled row from its holds, in SQL over one snapshot each,
-and reports each difference; then SQLite checks the structure of the file. It proves that the running sums and the book
-agree; it cannot prove that a provider billed what it reported, nor find a change of what is written down only once (a
-time, a name, a number of tokens, a limit).
+check_books() recomputes every balance from the holds and every settled row from its holds, in SQL over one snapshot
+each, and reports each difference; find_damage() has SQLite check the structure of the file; verify() does both. It
+proves that the running sums and the book agree; it cannot prove that a provider billed what it reported, nor find a
+change of what is written down only once (a time, a name, a number of tokens, a limit).
 """
 
 import json
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from gateway.rows import COLUMNS
 from gateway.store import Readable, Record, Value
@@ -49,14 +51,13 @@ _ROWLESS_HOLDS = """
         AND NOT EXISTS (SELECT 1 FROM holds AS other WHERE other.request_id = holds.request_id
             AND (other.resolved_by IS NULL OR other.resolved_by <> 'request'))
     ORDER BY holds.id LIMIT 100"""
-_DAMAGE = "SELECT integrity_check FROM pragma_integrity_check(20) WHERE integrity_check <> 'ok'"
+_DAMAGE = "SELECT integrity_check FROM pragma_integrity_check(?) WHERE integrity_check <> 'ok'"
 _COUNTS = """SELECT (SELECT count(*) FROM balances), (SELECT count(*) FROM holds), (SELECT count(*) FROM requests),
     (SELECT count(*) FROM holds WHERE state = 'open'), (SELECT count(*) FROM holds WHERE state = 'unresolved')"""
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What verify() found; `differences` is empty when the book is right."""
+class Report(Struct, frozen=True):
+    """What was found; `differences` is empty when the book is right."""
 
     balances: int
     holds: int
@@ -71,10 +72,25 @@ class Report:
 
 
 async def verify(store: Readable) -> Report:
-    """Recompute every balance and row from the holds, and check the file. Safe at any time; a living gateway may go on.
+    """check_books(), with the damage of the file among the differences. Safe at any time; a living gateway may go on.
 
     Raises StoreUnavailable if the file is so damaged that it cannot be read through.
     """
+    report = await check_books(store)
+    damage = [f"the file is damaged: {fault}" for fault in await find_damage(store, most=20)]
+    return replace(report, differences=(*report.differences, *damage))
+
+
+async def find_damage(store: Readable, *, most: int) -> list[str]:
+    """The first `most` faults that SQLite finds in the structure of the file. It reads all of it.
+
+    Raises StoreUnavailable as verify() does.
+    """
+    return [str(fault) for (fault,) in await store.read(_DAMAGE, (most,))]
+
+
+async def check_books(store: Readable) -> Report:
+    """Recompute every balance and row from the holds, of a file that is sound. Raises StoreUnavailable."""
     differences = [
         f"balance {balance} differs from its holds: spent {spent:+}, held {held:+}, unresolved {unresolved:+}, "
         f"overage {overage:+} nano-dollars"
@@ -89,7 +105,6 @@ async def verify(store: Readable) -> Report:
         for request, cost, overage, held_cost, held_overage in await store.read(_ROW_DIFFERENCES)
     ]
     differences += [f"hold {hold} of {request} has no row" for hold, request in await store.read(_ROWLESS_HOLDS)]
-    differences += [f"the file is damaged: {fault}" for (fault,) in await store.read(_DAMAGE)]
     counts = [int(count) for count in (await store.read(_COUNTS))[0]]
     return Report(counts[0], counts[1], counts[2], counts[3], counts[4], tuple(differences))
 

@@ -9,9 +9,11 @@ import os
 import sqlite3
 import threading
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from gateway import audit, sqlite_copy
 from gateway.data_dir import is_own_name
@@ -38,8 +40,7 @@ class BackupRefused(Exception):
     """No backup was written: the reason is a sentence for the operator."""
 
 
-@dataclass(frozen=True, slots=True)
-class Contents:
+class Contents(Struct, frozen=True):
     """What a ledger file is: schema, epoch, the time of the last event that it knows, and how its books stand."""
 
     schema: int
@@ -48,8 +49,7 @@ class Contents:
     report: audit.Report
 
 
-@dataclass(frozen=True, slots=True)
-class _Reader:
+class _Reader(Struct, frozen=True):
     """What the audit reads from: one connection."""
 
     connection: sqlite3.Connection
@@ -62,10 +62,10 @@ def inspect(connection: sqlite3.Connection, path: Path) -> Contents:
     """Look at a whole ledger of today's schema. Raises StoreRefused if it is damaged or none that we know."""
     try:
         check_identity(connection, path)
-        found = [str(line) for (line,) in connection.execute("PRAGMA integrity_check(3)")]
-        if found != ["ok"]:
-            raise StoreRefused(f"{path} is damaged: {'; '.join(found)}")
-        report = drive(audit.verify(_Reader(connection)))
+        reader = _Reader(connection)
+        if damage := drive(audit.find_damage(reader, most=3)):
+            raise StoreRefused(f"{path} is damaged: {'; '.join(damage)}")
+        report = drive(audit.check_books(reader))
         return Contents(schema_version(connection), epoch_of(connection), until_ms_of(connection), report)
     except sqlite3.Error as error:
         raise StoreRefused(f"{path} is damaged, or cannot be read: {error}") from error

@@ -6,9 +6,11 @@ another one or give it to somebody else.
 
 import json
 import zlib
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.json import encode
 
 from gateway.cache_file import ROW_OVERHEAD_BYTES, Row
 from llmkit.wire_json import decode
@@ -32,6 +34,14 @@ class Entry(Struct, frozen=True):
     tier: str
     body: bytes
     partition: bytes | None = None
+
+
+def index_entry(items: Sequence[Any], tenant: str, epoch: int, partition: bytes) -> Entry:
+    """What an index keeps under a key: no answer, but items of one kind as JSON.
+
+    Raises ValueError of a text that no row can hold.
+    """
+    return Entry(tenant, epoch, "", "", "", encode(items), partition)
 
 
 class Record(Struct, frozen=True):

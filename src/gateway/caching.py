@@ -10,7 +10,6 @@ is refused, the other is not kept.
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -46,8 +45,7 @@ was why.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
+class Judged(Struct, frozen=True):
     """The judged tier, and what this configuration makes of it.
 
     applies  whether a tenant's questions may be shown to the judge, and its aliases answer them
@@ -58,8 +56,7 @@ class Judged:
     applies: Callable[[str], bool]
 
 
-@dataclass(frozen=True, slots=True)
-class InOtherWords:
+class InOtherWords(Struct, frozen=True):
     """The semantic cache, and what this configuration makes of it.
 
     applies    whether it may be used, by tenant and by the name that was asked for
@@ -119,7 +116,10 @@ class Caching:
             recall = _served(lead.answer.match, "semantic", context, claim)
             facts.judged = lead.note_judged()
             return recall
-        keeper = None if options.no_store else _Keeper(cache, context, request, digest, epoch, claim, lead)
+        keeper = None
+        if not options.no_store:
+            assembler = Assembler(LARGEST_STREAM_BYTES, claim.covers)
+            keeper = _Keeper(cache, context, request, digest, epoch, assembler, lead)
         return Recall(keeper=keeper)
 
     async def _in_other_words(
@@ -146,8 +146,7 @@ class Caching:
         return _Lead(semantic, judged, asked, found)
 
 
-@dataclass(frozen=True, slots=True)
-class _Lead:
+class _Lead(Struct, frozen=True):
     """A question that the semantic cache may learn, and the answer that it has found, if any."""
 
     semantic: InOtherWords
@@ -218,8 +217,7 @@ def _keys(context: RequestContext, request: ChatRequest, plan: RoutePlan, epoch:
     )
 
 
-@dataclass(slots=True)
-class _Keeper:
+class _Keeper(Struct, frozen=True):
     """Keeps the answer to one request, if it is whole, ended with `stop`, and is what was asked for."""
 
     cache: ExactCache
@@ -227,22 +225,18 @@ class _Keeper:
     request: ChatRequest
     digest: bytes
     epoch: int
-    claim: Claim
+    assembler: Assembler
     lead: _Lead | None
-    _assembler: Assembler = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._assembler = Assembler(LARGEST_STREAM_BYTES, self.claim.covers)
 
     def keep_whole(self, raw: bytes, completion: Completion) -> None:
         if completion.finished and completion.finish_reasons == _KEPT:
             self._keep(raw, completion.document)
 
     def see(self, payload: bytes) -> None:
-        self._assembler.feed(payload)
+        self.assembler.feed(payload)
 
     def keep_stream(self, usage: Usage) -> None:
-        raw = self._assembler.completion(usage)
+        raw = self.assembler.completion(usage)
         if raw is not None:
             self._keep(raw, decode_object(raw))
 

@@ -54,10 +54,23 @@ def main(argv: Sequence[str] | None = None, env: Mapping[str, str] | None = None
     0; 1 for one that failed; 2 for bad arguments or configuration; 141 without a word if what it prints has no reader
     (`| head`), which is how shells show an end by SIGPIPE. A gateway that loses its ledger ends with serve.STORE_LOST.
     """
-    env = os.environ if env is None else env
+    return _run(_parser(), argv, os.environ if env is None else env)
+
+
+def serve_main(argv: Sequence[str] | None = None) -> int:
+    """`python -m gateway.api`: the same as `gateway serve`, without the parsers of the other commands.
+
+    To make those takes as long as all else between the imports and the first answer.
+    """
+    parser = argparse.ArgumentParser(prog="gateway serve", parents=[_shared()])
+    _add_serve(parser)
+    return _run(parser, argv, os.environ)
+
+
+def _run(parser: argparse.ArgumentParser, argv: Sequence[str] | None, env: Mapping[str, str]) -> int:
     try:
         try:
-            arguments = _parser().parse_args(argv)
+            arguments = parser.parse_args(argv)
             return int(arguments.run(arguments, env))
         finally:
             print(end="", flush=True)
@@ -71,11 +84,6 @@ def main(argv: Sequence[str] | None = None, env: Mapping[str, str] | None = None
     except ConfigError as error:
         named = find_config(getattr(arguments, "config", None), env)
         return _complain(f"{named or 'the demo configuration'} has faults:\n{error}", REFUSED)
-
-
-def serve_main(argv: Sequence[str] | None = None) -> int:
-    """`python -m gateway.api`: the same as `gateway serve`."""
-    return main(["serve", *(sys.argv[1:] if argv is None else argv)])
 
 
 # --- the commands -------------------------------------------------------------------------------------------------
@@ -263,26 +271,27 @@ def _complain(message: str, status: int) -> int:
 # --- the arguments ------------------------------------------------------------------------------------------------
 
 
-def _parser() -> argparse.ArgumentParser:
+_SERVES = "serve; the same as python -m gateway.api"
+
+
+def _shared() -> argparse.ArgumentParser:
+    """What every command takes."""
     shared = argparse.ArgumentParser(add_help=False)
     shared.add_argument(
         "--data-dir",
         help="default: $GATEWAY_DATA_DIR, else ./gateway-data; serve, keys create and restore make it if need be",
     )
     shared.add_argument("--json", action="store_true", help="print JSON")
+    return shared
+
+
+def _parser() -> argparse.ArgumentParser:
+    shared = _shared()
     parser = argparse.ArgumentParser(prog="gateway", description="One gateway in front of every LLM provider.")
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    serve = commands.add_parser("serve", parents=[shared], help="serve; the same as python -m gateway.api")
-    _add_config(serve)
-    serve.add_argument(
-        "--host", default="127.0.0.1", help="address to listen on; default: 127.0.0.1, this machine only"
-    )
-    serve.add_argument("--port", type=int, default=8080, help="default: 8080; 0 takes a free one")
-    serve.add_argument("--check", action="store_true", help="check the configuration and exit 0 or 2")
-    serve.add_argument("--trace-file", help="append spans to this file as JSON lines")
-    serve.set_defaults(run=_serve)
+    _add_serve(commands.add_parser("serve", parents=[shared], help=_SERVES))
     check = commands.add_parser("check", parents=[shared], help="check the configuration and exit 0 or 2")
     _add_config(check)
     check.set_defaults(run=_check)
@@ -351,6 +360,17 @@ def _parser() -> argparse.ArgumentParser:
     explain.set_defaults(run=_explain)
     _add(commands, shared, "usage", "requests, tokens and cost per tenant, key and alias")
     return parser
+
+
+def _add_serve(parser: argparse.ArgumentParser) -> None:
+    _add_config(parser)
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="address to listen on; default: 127.0.0.1, this machine only"
+    )
+    parser.add_argument("--port", type=int, default=8080, help="default: 8080; 0 takes a free one")
+    parser.add_argument("--check", action="store_true", help="check the configuration and exit 0 or 2")
+    parser.add_argument("--trace-file", help="append spans to this file as JSON lines")
+    parser.set_defaults(run=_serve)
 
 
 def _add_config(parser: argparse.ArgumentParser) -> None:

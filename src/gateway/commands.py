@@ -9,9 +9,10 @@ full disk), commands that change nothing go on, and say that what they tell may 
 
 import contextlib
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import asdict
 
 from gateway import audit
 from gateway.backup import BackupRefused, Backups

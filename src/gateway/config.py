@@ -16,7 +16,6 @@ import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -190,7 +189,7 @@ def _check_judge(table: Table, config: Config) -> None:
     """Who judges can be asked, by somebody who pays; what is said of a judge has one."""
     cache = config.cache
     if cache.judge is None and "judge" not in table:
-        keys = [field.name for field in fields(CacheConfig) if field.name.startswith("judge_")]
+        keys = [key for key in CacheConfig.__struct_fields__ if key.startswith("judge_")]
         _refuse(table, ["judge_key_env", *keys], "needs judge: the model that judges")
         return
     table.need("judge_key_env")

@@ -15,14 +15,17 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, Field, fields
 from decimal import Decimal
 from enum import StrEnum
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+
+from msgspec import Struct
+from msgspec.structs import FieldInfo, fields
 
 T = TypeVar("T")
 D = TypeVar("D")
+K = TypeVar("K", bound=Struct)
 S = TypeVar("S", bound=str)
 Rule = Callable[[object], T]
 
@@ -247,11 +250,10 @@ class Table:
                 self.fault(key, "must be a table", index)
         return found
 
-    def fill(self, kind: type[T], **given: object) -> T:
-        """A `kind`, which is a dataclass: `given` as handed in, every other field by its name, type and default."""
-        hints = get_type_hints(kind, include_extras=True)
-        wanted = [field for field in fields(kind) if field.name not in given]  # type: ignore[arg-type]
-        return kind(**given, **{field.name: self._field(field, hints[field.name]) for field in wanted})
+    def fill(self, kind: type[K], **given: object) -> K:
+        """A `kind`: `given` as handed in, every other field by its name, type and default."""
+        wanted = [field for field in fields(kind) if field.name not in given]
+        return kind(**given, **{field.name: self._field(field) for field in wanted})
 
     def close(self) -> None:
         """Report every key that was never read, here and in the tables below."""
@@ -261,10 +263,10 @@ class Table:
         for child in self._children:
             child.close()
 
-    def _field(self, field: "Field[Any]", hint: Any) -> Any:
-        if field.default is MISSING:
-            return self.require(field.name, rule_of(hint), _STAND_IN)
-        return self.get(field.name, rule_of(hint), field.default)
+    def _field(self, field: FieldInfo) -> Any:
+        if field.required:
+            return self.require(field.name, rule_of(field.type), _STAND_IN)
+        return self.get(field.name, rule_of(field.type), field.default)
 
     def _child(self, key: str, data: Mapping[str, object], index: int | None = None) -> "Table":
         child = Table(data, self._at(key, index), self.faults)

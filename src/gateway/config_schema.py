@@ -1,4 +1,4 @@
-"""What a configuration is: one frozen dataclass per section of `gateway.toml`.
+"""What a configuration is: one frozen struct per section of `gateway.toml`.
 
 A field states its key, its type with the rule for its range, and its default; `config_reader.Table.fill` reads it from
 there. A field whose form in the file differs from its form here (money, credentials, prices) is read by `config`.
@@ -6,9 +6,10 @@ Durations are in seconds, money in nano-dollars. Nothing here knows where a valu
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Any, Literal
+
+from msgspec import Struct
 
 from gateway.config_reader import YEAR_S, integer, matching, number, one_of, seconds
 from gateway.types import Secret, Tier, Window
@@ -40,8 +41,7 @@ def public_name(value: object) -> str:
 PublicName = Annotated[str, public_name]
 
 
-@dataclass(frozen=True, slots=True)
-class ServerConfig:
+class ServerConfig(Struct, frozen=True):
     """[server]: bounds of what is taken in, and for how long.
 
     request_memory_bytes, answer_memory_bytes  what bodies, and answers, may hold of memory altogether, beside the first
@@ -67,8 +67,7 @@ class ServerConfig:
     cpu: Literal["any", "one"] = "any"
 
 
-@dataclass(frozen=True, slots=True)
-class StoreConfig:
+class StoreConfig(Struct, frozen=True):
     """[store]: how durable the ledger is, and what becomes of holds whose outcome nobody reported."""
 
     durability: Literal["full", "normal"] = "full"
@@ -78,16 +77,14 @@ class StoreConfig:
     hold_ttl_s: Age = 900.0
 
 
-@dataclass(frozen=True, slots=True)
-class BudgetConfig:
+class BudgetConfig(Struct, frozen=True):
     """[budget]: the limit of the whole gateway per window; None is unlimited."""
 
     limit_nanousd: int | None = None
     window: Window = Window.MONTH
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptEntry:
+class ScriptEntry(Struct, frozen=True):
     """One scripted outcome of a fake provider: a text, tool calls, an error status, silence, or junk.
 
     cut_after  content chunks that are sent before the connection is cut
@@ -109,8 +106,7 @@ class ScriptEntry:
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderConfig:
+class ProviderConfig(Struct, frozen=True):
     """[[providers]]: a remote service, or a scripted fake.
 
     base_url      without a trailing slash; None for a fake
@@ -137,8 +133,7 @@ class ProviderConfig:
 CAPABILITIES = ("tools", "vision", "json_schema")
 
 
-@dataclass(frozen=True, slots=True)
-class Deployment:
+class Deployment(Struct, frozen=True):
     """[[deployments]]: a model at a provider, with what it costs and what it can do.
 
     model              what the upstream is asked for
@@ -159,8 +154,7 @@ class Deployment:
     quarantine_on_overage: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Alias:
+class Alias(Struct, frozen=True):
     """[[aliases]]: a name that clients ask for.
 
     deployments  in failover order; `weighted` draws the order of each request by their weights
@@ -177,8 +171,7 @@ class Alias:
     semantic: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TenantConfig:
+class TenantConfig(Struct, frozen=True):
     """[[tenants]]: what one tenant may ask for, spend and send.
 
     models          patterns of the names that may be asked for; None allows every name
@@ -205,8 +198,7 @@ class TenantConfig:
         return (self.rate_per_s, self.burst)
 
 
-@dataclass(frozen=True, slots=True)
-class RetryConfig:
+class RetryConfig(Struct, frozen=True):
     """[retry]: how often and how soon the same deployment is asked again."""
 
     max_retries: Annotated[int, integer(0, 100)] = 2
@@ -218,16 +210,14 @@ class RetryConfig:
     budget_floor: Count = 10
 
 
-@dataclass(frozen=True, slots=True)
-class BreakerConfig:
+class BreakerConfig(Struct, frozen=True):
     """[breaker]: when a deployment is left alone, and for how long."""
 
     threshold: Positive = 3
     cooldown_s: Duration = 30.0
 
 
-@dataclass(frozen=True, slots=True)
-class CacheConfig:
+class CacheConfig(Struct, frozen=True):
     """[cache]: an `exact_ttl_s` of 0 turns the exact cache off, and the semantic one with it.
 
     semantic              see Config.uses_semantic
@@ -266,8 +256,7 @@ class CacheConfig:
     judge_max_bytes: Positive = 67_108_864
 
 
-@dataclass(frozen=True, slots=True)
-class Config:
+class Config(Struct, frozen=True):
     """A configuration without a fault. Every dict is keyed by name, in the order of the file.
 
     warnings  one line for each key that the file sets and this version checks but does not act on

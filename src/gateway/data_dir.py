@@ -12,9 +12,11 @@ import contextlib
 import fcntl
 import json
 import os
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 _OWN_NAMES = ("lock", "control", "ledger.db", "cache.db", "words.db")
 
@@ -33,8 +35,7 @@ class DataDirRefused(Exception):
     """The path cannot be used as a data directory: the reason is a sentence for the operator."""
 
 
-@dataclass(frozen=True, slots=True)
-class Control:
+class Control(Struct, frozen=True):
     """How to reach the living owner: its own listener, and the secret that it takes for its operator's."""
 
     host: str

@@ -195,7 +195,7 @@ class Dispatcher:
 
     def _turns(self, walk: _Walk, index: int, stage: Stage) -> list[_Turn]:
         """Those of a stage that are in service and have a price, in order."""
-        in_service = [deployment for deployment in stage if self._fleet.serves(deployment)]
+        in_service = self._fleet.in_service(stage)
         attempts = self._upstreams.prepare(walk.request, in_service, walk.context.started_ms)
         bound = max([attempt.bound_nanousd for attempt in attempts], default=0)
         return [

@@ -20,12 +20,11 @@ from gateway.answers import (
     chunk,
     content_length,
     has_body,
-    refusal_for,
 )
 from gateway.clock import Clock
 from gateway.connection import Connection
 from gateway.errors import ClientGone
-from gateway.http_head import HttpRefusal, NoBody, RequestHead, Sized
+from gateway.http_head import NoBody, RequestHead, Sized
 from gateway.places import Places
 from llmkit.room import FREE_BYTES, Claim
 
@@ -68,8 +67,8 @@ class Host(Protocol):
         """A claim on the memory that request bodies may take; None is one that has no name yet."""
         ...
 
-    def refusal(self, refusal: HttpRefusal, *, with_body: bool = True) -> bytes:
-        """The whole answer to a request that is refused."""
+    def refusal(self, error: BaseException, *, with_body: bool = True) -> bytes:
+        """The whole answer to a request that an error ends before it is answered."""
         ...
 
 
@@ -277,7 +276,7 @@ class Exchange:
             self.connection.gone = True
         elif not sent:
             with contextlib.suppress(ClientGone):
-                self._write(self._host.refusal(refusal_for(error), with_body=self.head.method != "HEAD"))
+                self._write(self._host.refusal(error, with_body=self.head.method != "HEAD"))
 
     def _answer_head(self, status: int, headers: Headers, framing: bytes, *, delimited: bool) -> bytes:
         """The head, which says whether the connection goes on: only if the answer ends before the connection does."""

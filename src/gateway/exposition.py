@@ -5,9 +5,10 @@ Knows what a family of samples looks like on the wire, and nothing of what is co
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
+
+from msgspec import Struct
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -22,8 +23,7 @@ class Kind(StrEnum):
     HISTOGRAM = "histogram"
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(Struct, frozen=True):
     """One line. Its labels may hold any text; `suffix` follows the family's name."""
 
     labels: Mapping[str, str]
@@ -31,8 +31,7 @@ class Sample:
     suffix: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
+class Family(Struct, frozen=True):
     """All samples of one name; `meaning` is a line for people, without a backslash."""
 
     name: str

@@ -7,8 +7,9 @@ import json
 import threading
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct
 
 from gateway.config import ScriptEntry
 from gateway.context import Caller
@@ -22,8 +23,7 @@ from llmkit.types import Usage
 _JUNK = b'{"id": "chatcmpl-fake", "choi'
 
 
-@dataclass(slots=True)
-class FakeCall:
+class FakeCall(Struct):
     """What a fake was asked, and what it would bill for it by now."""
 
     body: dict[str, Any]
@@ -71,7 +71,7 @@ class FakeProvider:
         if entry.status is not None:
             record.billed = parse_usage(entry.usage)
             raise _status_error(entry, record.billed)
-        return _FakeAnswer(_Reply(entry, record), caller)
+        return _FakeAnswer(_Reply(entry, record, _said(entry, record.body)), caller)
 
     def _next(self) -> ScriptEntry:
         at = self._used % len(self._script) if self._repeat else min(self._used, len(self._script) - 1)
@@ -96,18 +96,12 @@ def _status_error(entry: ScriptEntry, usage: Usage | None) -> ProviderError:
     )
 
 
-@dataclass(slots=True)
-class _Reply:
+class _Reply(Struct):
     """One scripted answer to one call: its wire forms, and the usage it bills as it goes out."""
 
     entry: ScriptEntry
     record: FakeCall
-    words: list[str] = field(init=False)
-
-    def __post_init__(self) -> None:
-        words = _words(self.entry.text or "")
-        cap = self.record.body.get("max_completion_tokens") or self.record.body.get("max_tokens")
-        self.words = words[:cap] if isinstance(cap, int) and self.entry.usage is None else words
+    words: list[str]
 
     @property
     def finish_reason(self) -> str:
@@ -211,6 +205,13 @@ def _cut() -> ProviderError:
     return ProviderError(
         ProviderErrorKind.MALFORMED, "the connection was cut", sent=True, first_byte_seen=True, status=200
     )
+
+
+def _said(entry: ScriptEntry, body: Mapping[str, Any]) -> list[str]:
+    """The words of an answer: no more than were asked for, unless its usage is scripted."""
+    words = _words(entry.text or "")
+    cap = body.get("max_completion_tokens") or body.get("max_tokens")
+    return words[:cap] if isinstance(cap, int) and entry.usage is None else words
 
 
 def _words(text: str) -> list[str]:

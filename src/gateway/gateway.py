@@ -26,9 +26,11 @@ from gateway.errors import (
     InternalError,
     InvalidRequest,
     StoreUnavailable,
+    note_request,
 )
 from gateway.exact_cache import Hit
 from gateway.health import Fleet
+from gateway.keys import ShownKey
 from gateway.ledger import Ledger
 from gateway.rows import Exit, RequestRow
 from gateway.settlement import Ending, Settlement
@@ -87,6 +89,10 @@ class Gateway:
     def authenticate(self, raw_key: str | None) -> Principal:
         """Who holds `raw_key`. Raises InvalidApiKey."""
         return self._admission.authenticate(raw_key)
+
+    def recognize(self, shown: ShownKey) -> Principal:
+        """As authenticate()."""
+        return self._admission.recognize(shown)
 
     def visible_models(self, principal: Principal) -> tuple[str, ...]:
         """The names that `principal` may ask for."""
@@ -256,6 +262,7 @@ class Gateway:
             return error
         if isinstance(error, Draining):
             return DrainingError()
+        note_request(error, context.facts.request_id)
         self._on_error(error)
         return InternalError(context.facts.request_id) if isinstance(error, Exception) else error
 

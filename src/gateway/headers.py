@@ -1,5 +1,6 @@
 """What HTTP headers say, in both directions: keys and options of a client, facts for it. Pure."""
 
+import functools
 import math
 import re
 from collections.abc import Sequence
@@ -9,12 +10,14 @@ from gateway.chat import check_tags
 from gateway.context import Facts, Options
 from gateway.errors import InvalidApiKey, InvalidRequest
 from gateway.http_head import CREDENTIALS, RequestHead
+from gateway.keys import ShownKey, shown_key
 from llmkit.money import format_usd
 
 MAX_TIMEOUT_S = 86_400.0
 _FIRST_HOPS, _LAST_HOPS = 4, 20
 _SECONDS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
 
+_KEY = "key"  # in the memo of a head
 _BARE = ("x-api-key", "api-key")  # headers that are nothing but a key
 _SAYS_OPTIONS = frozenset(
     {"x-gateway-tags", "x-gateway-private", "x-gateway-prompt-version", "x-gateway-timeout-s", "cache-control"}
@@ -22,6 +25,14 @@ _SAYS_OPTIONS = frozenset(
 _NO_OPTIONS: Final = Options()
 
 # --- what a client says in headers --------------------------------------------------------------------------------
+
+
+def key_shown(head: RequestHead) -> ShownKey:
+    """The virtual key of a request, read once of a head that comes again. Raises as key_of()."""
+    shown: ShownKey | None = head.memo.get(_KEY)
+    if shown is None:
+        shown = head.memo[_KEY] = shown_key(key_of(head))
+    return shown
 
 
 def key_of(head: RequestHead) -> str | None:
@@ -99,17 +110,13 @@ def fact_headers(facts: Facts, now_s: float) -> list[str]:
     """What is known of the request at monotonic `now_s`: header lines."""
     lines = [request_id(facts), f"x-gateway-cache: {facts.cache}", f"x-gateway-attempts: {facts.attempts}"]
     if facts.exit is not None:
-        lines.append(f"x-gateway-exit: {facts.exit}")
+        lines.append("x-gateway-exit: " + facts.exit)
     if facts.age_s is not None:
         lines.append(f"age: {facts.age_s}")
     if facts.entry is not None:
         lines.append(f"x-gateway-cache-entry: {facts.entry}")
     if facts.deployment is not None:
-        lines += (
-            f"x-gateway-deployment: {facts.deployment}",
-            f"x-gateway-provider: {facts.provider or ''}",
-            f"x-gateway-tier: {facts.tier or ''}",
-        )
+        lines += _served_by(facts.deployment, facts.provider or "", facts.tier or "")
     if facts.hops:
         lines.append(f"x-gateway-route: {route_of(facts.hops)}")
     if facts.cost_nanousd is not None:
@@ -125,6 +132,11 @@ def fact_headers(facts: Facts, now_s: float) -> list[str]:
             f"x-ratelimit-reset-requests: {go_duration(rate.reset_s)}",
         )
     return lines
+
+
+@functools.lru_cache(maxsize=256)  # those of a configuration, and of the answers that are kept
+def _served_by(deployment: str, provider: str, tier: str) -> tuple[str, ...]:
+    return f"x-gateway-deployment: {deployment}", f"x-gateway-provider: {provider}", f"x-gateway-tier: {tier}"
 
 
 def route_of(hops: Sequence[str]) -> str:

@@ -7,8 +7,7 @@ all of its credentials are. What a failure means is decided elsewhere. Time is h
 
 import math
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 from msgspec import Struct
@@ -46,8 +45,7 @@ class Entry(Struct, frozen=True):
     credential: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Pause:
+class _Pause(Struct, frozen=True):
     until_s: float
     why: Absence
 
@@ -183,9 +181,12 @@ class Fleet:
         """Remember that it billed more than a hold."""
         self._overbilled.add(deployment)
 
-    def serves(self, deployment: Deployment) -> bool:
-        """Whether it is in service: one that bills more than a hold is taken out if its configuration says so."""
-        return not (deployment.quarantine_on_overage and deployment.name in self._overbilled)
+    def in_service(self, deployments: Sequence[Deployment]) -> Sequence[Deployment]:
+        """Those that are: one that bills more than a hold is taken out if its configuration says so."""
+        overbilled = self._overbilled
+        if not overbilled:
+            return deployments
+        return [each for each in deployments if not (each.quarantine_on_overage and each.name in overbilled)]
 
     def succeed(self, former: "Fleet") -> None:
         """Go on with what `former` knew of the deployments that are still the same; for a start, before any call."""

@@ -15,8 +15,7 @@ credentials. Rules:
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -57,8 +56,7 @@ class HttpRefusal(Exception):
         self.message = message
 
 
-@dataclass(frozen=True, slots=True)
-class HeadLimits:
+class HeadLimits(Struct, frozen=True):
     """Bounds of a request head, in bytes without line ends, in header fields, and in bytes over all."""
 
     line_bytes: int = 8192
@@ -66,8 +64,7 @@ class HeadLimits:
     head_bytes: int = 32768
 
 
-@dataclass(frozen=True, slots=True)
-class NoBody:
+class NoBody(Struct, frozen=True):
     """No framing header: the request ends with its head."""
 
 
@@ -77,8 +74,7 @@ class Sized(Struct, frozen=True):
     length: int
 
 
-@dataclass(frozen=True, slots=True)
-class Chunked:
+class Chunked(Struct, frozen=True):
     """A body in chunks; its length is known at its end."""
 
 
@@ -96,6 +92,8 @@ class RequestHead(Struct, frozen=True):
     repeated          the lower-case names of the headers that have more than one line
     keep_alive        the client allows another request on this connection
     expects_continue  the client waits for `100 Continue` before it sends the body
+    memo              for readers: what they made of these headers. The next head of the connection brings it along, if
+                      it is the same but for the length of its body
     """
 
     method: str
@@ -109,6 +107,7 @@ class RequestHead(Struct, frozen=True):
     keep_alive: bool
     expects_continue: bool
     body: Body
+    memo: dict[str, Any] = {}
 
     def __repr__(self) -> str:
         """Without the headers and the query: they hold credentials."""

@@ -8,7 +8,9 @@ the tenant's configuration.
 import hashlib
 import hmac
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from gateway.clock import Clock
 from gateway.config_schema import tenant_name
@@ -37,8 +39,7 @@ def base62(number: int, width: int) -> str:
     return digits
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+class Key(Struct, frozen=True):
     """One virtual key; `expires_ms` is UTC milliseconds or None for never."""
 
     id: str
@@ -48,6 +49,19 @@ class Key:
     created_ms: int
     expires_ms: int | None = None
     blocked: bool = False
+
+
+class ShownKey(Struct, frozen=True):
+    """What is kept of a key that somebody shows: the public id that it claims to have, and its digest."""
+
+    id: str
+    digest: str
+
+
+def shown_key(raw: str | None) -> ShownKey:
+    """What was shown, whatever it is; None is no key."""
+    raw = raw or ""
+    return ShownKey(raw.removeprefix(PREFIX).partition("-")[0], hash_key(raw))
 
 
 class UnknownKey(Exception):
@@ -83,13 +97,13 @@ class KeyRing:
         self._tenants = {name for (name,) in await self._store.read("SELECT name FROM tenants")}
 
     def authenticate(self, raw: str | None) -> Key:
-        """The key that `raw` is. Raises InvalidApiKey, with one message whatever is wrong.
+        """The key that `raw` is. Raises InvalidApiKey, with one message whatever is wrong."""
+        return self.recognize(shown_key(raw))
 
-        The digest is compared in constant time, also when there is no such key.
-        """
-        raw = raw or ""
-        key = self._keys.get(raw.removeprefix(PREFIX).partition("-")[0])
-        same = hmac.compare_digest(hash_key(raw), key.digest if key else _NO_DIGEST)
+    def recognize(self, shown: ShownKey) -> Key:
+        """As authenticate(). The digest is compared in constant time, also when there is no such key."""
+        key = self._keys.get(shown.id)
+        same = hmac.compare_digest(shown.digest, key.digest if key else _NO_DIGEST)
         if key is None or not same or key.blocked or self._is_expired(key):
             raise InvalidApiKey
         return key

@@ -15,6 +15,8 @@ reservation until an operator has confirmed that epoch.
 The ledger does not know prices, providers or HTTP.
 """
 
+import functools
+
 from gateway import rows
 from gateway.clock import Clock
 from gateway.errors import LedgerUnconfirmed, StoreUnavailable
@@ -135,9 +137,7 @@ class Ledger(Holds):
             raise LedgerUnconfirmed
         await self._reach_windows(account)
 
-        async def work(transaction: Transaction) -> Reservation:
-            return await self._open_hold(transaction, account, amount_nanousd, purpose)
-
+        work = functools.partial(self._open_hold, account=account, amount=amount_nanousd, purpose=purpose)
         reservation = await self._store.transact(work)
         self._opened[reservation.id] = self._clock.now_s()
         return reservation

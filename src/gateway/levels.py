@@ -8,9 +8,10 @@ All amounts are nano-dollars. Knows no holds and no requests: which money leaves
 
 import contextlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import NoReturn
+
+from msgspec import Struct
 
 from gateway.clock import Clock
 from gateway.errors import BudgetExceeded, BudgetReserved, StoreUnavailable
@@ -30,8 +31,7 @@ class Scope(StrEnum):
     GLOBAL = "global"
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
+class Account(Struct, frozen=True):
     """Whose money: the three levels that a request of this key is charged to, key first."""
 
     tenant: str
@@ -39,8 +39,7 @@ class Account:
     levels: tuple[int, int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class LevelLimit:
+class LevelLimit(Struct, frozen=True):
     """What a level may reach per window of its kind; None is no limit."""
 
     scope: Scope
@@ -49,8 +48,7 @@ class LevelLimit:
     limit_nanousd: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class LevelState:
+class LevelState(Struct, frozen=True):
     """One level in its current window."""
 
     limit_nanousd: int | None
@@ -61,8 +59,7 @@ class LevelState:
     overage_nanousd: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class NamedLevel:
+class NamedLevel(Struct, frozen=True):
     """Which level it is, how it stands, and when its window ends (UTC, ISO 8601); None for one that never ends."""
 
     scope: Scope

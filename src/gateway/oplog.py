@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import TextIO
 
 from gateway.clock import Clock
+from gateway.errors import request_of
 
 _MAX_CHARS = 2000
 _CUT_CHARS = 900
@@ -89,12 +90,16 @@ class OpLog:
                 self.dropped += 1
 
     def error(self, error: BaseException) -> None:
-        """Log an exception that is not an outcome of a request."""
+        """Log an exception that is not an outcome of a request, with the id of the one that it has ended, if any."""
         self.count_error()
         frames = traceback.extract_tb(error.__traceback__)[-_FRAMES:]
         where = [f"{frame.filename.rsplit('/', 1)[-1]}:{frame.lineno} {frame.name}" for frame in frames]
-        facts = {"detail": str(error)} if isinstance(error, sqlite3.Error) else {}
-        self.event("error", error=type(error).__name__, where=where, **facts)
+        facts: dict[str, object] = {"error": type(error).__name__, "where": where}
+        if (request_id := request_of(error)) is not None:
+            facts["request"] = request_id
+        if isinstance(error, sqlite3.Error):
+            facts["detail"] = str(error)
+        self.event("error", **facts)
 
     def count_error(self) -> None:
         """One more exception that is not an outcome of a request, and that somebody else tells of."""

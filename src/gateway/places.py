@@ -11,15 +11,15 @@ A place is one request or stream being worked on. Rules:
 """
 
 import threading
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Generic, TypeVar
+
+from msgspec import Struct
 
 W = TypeVar("W")
 
 
-@dataclass(frozen=True, slots=True)
-class PlaceLimits:
+class PlaceLimits(Struct, frozen=True):
     """Bounds of places and of the line for them; counts, and seconds in line."""
 
     places: int = 1024

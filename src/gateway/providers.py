@@ -92,12 +92,11 @@ class LiveProvider:
         self._client.close()
 
 
-class _LiveAnswer:
+class _LiveAnswer(Struct, eq=False):
     """What the upstream says it sends decides how it is read; whoever reads gets the form that was asked for."""
 
-    def __init__(self, answer: UpstreamAnswer) -> None:
-        self._answer = answer
-        self._told = False
+    _answer: UpstreamAnswer
+    _told: bool = False
 
     async def whole(self) -> bytes:
         return self._collected() if self._answer.is_event_stream else self._answer.whole()

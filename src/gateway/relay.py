@@ -11,11 +11,11 @@ What is held back has a bound, beyond which the upstream counts as broken.
 
 import contextlib
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from enum import Enum, auto
 from typing import Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gateway.chat import ChatRequest
 from gateway.clock import Clock

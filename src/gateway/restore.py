@@ -15,10 +15,11 @@ import contextlib
 import json
 import os
 import sqlite3
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from gateway import sqlite_copy
 from gateway.audit import EPOCH_FIELDS
@@ -46,8 +47,7 @@ class RestoreRefused(Exception):
     """The ledger is what it was: the reason is a sentence for the operator."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Key:
+class _Key(Struct, frozen=True):
     """What a ledger says of a key."""
 
     tenant: str
@@ -56,8 +56,7 @@ class _Key:
     deleted: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Book:
+class _Book(Struct, frozen=True):
     """What a restore can forget of a ledger: its epochs, money by level and window, and keys by id."""
 
     epoch: int

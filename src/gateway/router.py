@@ -12,9 +12,10 @@ a name.
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
+
+from msgspec import Struct
 
 from gateway.config import Alias, Config, Deployment
 from gateway.errors import InvalidRequest, ModelNotFound, RegionNotAllowed
@@ -29,8 +30,7 @@ Stage = tuple[Deployment, ...]
 """Deployments that stand for each other, in failover order; at least one."""
 
 
-@dataclass(frozen=True)
-class RoutePlan:
+class RoutePlan(Struct, frozen=True, dict=True):
     """The stages of a request, at least one, and the reason for them: the first is tried first, each later one is a
     stronger tier.
     """

@@ -3,12 +3,14 @@
 A row holds names, numbers and codes; never a prompt, an answer, a key or anything else that a client typed but tags.
 """
 
+from collections.abc import Awaitable
 from enum import StrEnum
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from gateway.store import Transaction
+from gateway.store import Transaction, Value
 
 
 class Exit(StrEnum):
@@ -75,10 +77,23 @@ class RequestRow(Struct, frozen=True):
 
 
 COLUMNS = RequestRow.__struct_fields__ + Money.__struct_fields__
+_FLAGS = tuple(map(COLUMNS.index, ("stream", "estimated")))
+_WORDS = tuple(map(COLUMNS.index, ("exit", "tier", "state")))
 _INSERT = f"INSERT INTO requests ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})"  # noqa: S608 - names of our own fields
 _INSERT_ONCE = _INSERT + " ON CONFLICT (request_id) DO NOTHING"
 
 
-async def append(transaction: Transaction, row: RequestRow, money: Money, *, once: bool = False) -> None:
-    """Insert `row`. A second row for one request is an error, or ignored if `once`."""
-    await transaction.execute(_INSERT_ONCE if once else _INSERT, astuple(row) + astuple(money))
+def append(transaction: Transaction, row: RequestRow, money: Money, *, once: bool = False) -> Awaitable[object]:
+    """Insert `row`, once this is awaited. A second row for one request is an error, or ignored if `once`."""
+    return transaction.execute(_INSERT_ONCE if once else _INSERT, _values(row, money))
+
+
+def _values(row: RequestRow, money: Money) -> list[Value]:
+    """In the order of the columns, and plain: for a flag or a word of an enum, SQLite's module looks for an adapter."""
+    values: list[Any] = [*astuple(row), *astuple(money)]
+    for flag in _FLAGS:
+        values[flag] = int(values[flag])
+    for word in _WORDS:
+        if values[word] is not None:
+            values[word] = str(values[word])
+    return values

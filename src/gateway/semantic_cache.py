@@ -24,7 +24,7 @@ from typing import Any, Final
 import msgspec
 
 from gateway.aliases import Alias, Aliases
-from gateway.cache_entry import Entry
+from gateway.cache_entry import index_entry
 from gateway.cache_key import KeyOf
 from gateway.clock import Clock
 from gateway.exact_cache import ExactCache, Match
@@ -49,7 +49,6 @@ class Wording:
     end_ms: int
 
 
-_pack: Final = msgspec.json.encode
 _unpack: Final = msgspec.json.Decoder(tuple[Wording, ...]).decode
 """What a row of the index holds. Questions are kept as they were read: to read one costs more than all else."""
 
@@ -161,11 +160,10 @@ class SemanticCache:
         newest = Wording(asked.question, self.end_ms())
         others = [other for other in _living(asked.wordings, now_ms) if other.question.text != asked.question.text]
         try:
-            body = _pack([newest, *others][:MOST_WORDINGS])
+            entry = index_entry([newest, *others][:MOST_WORDINGS], asked.tenant, asked.epoch, asked.partition)
         except ValueError as error:
             self._on_error(error)
         else:
-            entry = Entry(asked.tenant, asked.epoch, "", "", "", body, asked.partition)
             self._index.store(asked.key, entry, ttl_s=None)
 
     def note_comparison(self, found: Found, *, equal: bool) -> None:

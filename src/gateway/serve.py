@@ -17,9 +17,10 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
+
+from msgspec.structs import replace
 
 from gateway import heap, one_cpu
 from gateway.api import EXEMPT_PATHS, Api, Health

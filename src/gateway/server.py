@@ -21,11 +21,12 @@ import socketserver
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from http.server import ThreadingHTTPServer
 from typing import Any
 
-from gateway.answers import DRAINING, TOO_MANY_CONNECTIONS, TOO_MANY_REQUESTS, Headers, refusal_answer
+from msgspec import Struct, field
+
+from gateway.answers import DRAINING, TOO_MANY_CONNECTIONS, TOO_MANY_REQUESTS, Headers, refusal_answer, refusal_for
 from gateway.clock import Clock
 from gateway.connection import Connection, prepare
 from gateway.errors import ClientGone, forget
@@ -45,8 +46,7 @@ _ATTENDANTS = 64
 _SLOW_READERS = 8  # an operator's long list, a scrape: what a socket does not take at once
 
 
-@dataclass(frozen=True, slots=True)
-class FrontLimits:
+class FrontLimits(Struct, frozen=True):
     """What clients may take of this process; seconds above 0 (the two of the drain 0 or more), counts above 0.
 
     places                who may be worked on, and the line for it
@@ -85,7 +85,8 @@ class FrontServer(ThreadingHTTPServer):
     exempt    whether a path (health) is served however many requests there are
     on_error  told of every exception that ended an exchange or a head, and of a lack of descriptors or threads; sorts
               by type, writes no secrets, never raises
-    stamp     headers of each answer that the front makes by itself: what is known of a request that ends so
+    stamp     headers of each answer that the front makes by itself: what is known of a request that this error ends;
+              on_error is told of that afterwards
 
     `_lock` guards `_connections`; it is held for no call of a caller's function and for no I/O. `phase` only grows, and
     `_busy` and `_in_line` change, in single steps: whoever ends the last exchange looks at `phase` after that, and
@@ -105,7 +106,7 @@ class FrontServer(ThreadingHTTPServer):
         *,
         exempt: Callable[[str], bool] = lambda path: False,
         on_error: Callable[[BaseException], None] = lambda error: None,
-        stamp: Callable[[HttpRefusal], Headers] = lambda refusal: (),
+        stamp: Callable[[BaseException], Headers] = lambda error: (),
         pause: Callable[[float], object] | None = None,
     ) -> None:
         """Bind and listen; OSError if the address is taken. Connections are accepted after `start`."""
@@ -251,9 +252,11 @@ class FrontServer(ThreadingHTTPServer):
         """A claim on the memory for bodies, within the share of its party."""
         return Claim(self.shares.of(party))
 
-    def refusal(self, refusal: HttpRefusal, *, with_body: bool = True, closes: bool = True) -> bytes:
-        """The front's own answer, whole; it announces the close if the connection `closes` after it."""
-        return refusal_answer(refusal, self._stamp(refusal), with_body=with_body, closes=closes)
+    def refusal(self, error: BaseException, *, with_body: bool = True, closes: bool = True) -> bytes:
+        """The front's own answer to a request that `error` ends, whole; it announces the close if the connection
+        `closes` after it.
+        """
+        return refusal_answer(refusal_for(error), self._stamp(error), with_body=with_body, closes=closes)
 
     def _admit(self, connection: Connection, head: RequestHead) -> Exchange | None:
         """Begin to work on a request; None if it was turned down since no more may even ask for a place."""

@@ -30,8 +30,6 @@ larger one only the tables that every request reads."""
 
 _READ_BY_EVERY_REQUEST: Final = ("boots", "tenants", "keys", "levels", "balances")
 
-_BOUND_AS_THEY_ARE: Final = frozenset({int, str, type(None)})
-
 _NO_ROOM: Final = frozenset((sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR))
 
 _RESTORE: Final = "restore a backup (gateway restore FILE --yes)"
@@ -292,15 +290,8 @@ def connect(path: Path) -> sqlite3.Connection:
 
 def run(cursor: sqlite3.Cursor, sql: str, params: Sequence[Value]) -> Result:
     """One statement, and what it did. The cursor may be used for the next one then."""
-    cursor.execute(sql, params if _BOUND_AS_THEY_ARE.issuperset(map(type, params)) else list(map(_bare, params)))
+    cursor.execute(sql, params)
     if cursor.description:
         records: list[Record] = cursor.fetchall()
         return Result(records, len(records), cursor.lastrowid or 0)
     return Result([], cursor.rowcount, cursor.lastrowid or 0)
-
-
-def _bare(value: Value) -> Value:
-    """The same value as a plain int or str: for a bool or a word of an enum, adapters would be looked up in vain."""
-    if isinstance(value, str):
-        return str(value)
-    return int(value) if isinstance(value, bool) else value

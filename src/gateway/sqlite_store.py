@@ -62,7 +62,10 @@ COPY_AFTER = 2048
 """Pieces of work after which the log is copied into the database, whoever waits: 14 MB of it at most."""
 
 COPY_IN_CALM_AFTER = 256
-"""Pieces of work, some 2 MB, after which the log is copied once nobody has committed for FLUSH_AFTER_S."""
+"""Pieces of work, some 2 MB, after which the log is copied once nobody has committed for CALM_S."""
+
+CALM_S = 0.1
+"""Between two commits of a crowd it takes less: a batch of theirs runs for some 20 ms while all threads are at work."""
 
 SYNC_AFTER = 128
 """Pieces of work after which the log is synced ahead of its copying: that is two thirds of what copying it takes."""
@@ -86,13 +89,13 @@ class _SqliteTransaction:
 
 
 class _Ticket(Generic[T]):
-    """One transact() that waits for a commit."""
+    """One transact() that waits for a commit; `signal` is for those who do not lead, and held until they go on."""
 
     __slots__ = ("done", "error", "result", "signal", "work")
 
     def __init__(self, work: Work[T]) -> None:
         self.work = work
-        self.signal = threading.Lock()
+        self.signal: threading.Lock | None = None
         self.done = False
         self.error: BaseException | None = None
         self.result: T | None = None
@@ -100,7 +103,11 @@ class _Ticket(Generic[T]):
     def wake(self) -> None:
         """Let its thread go on: the outcome is there."""
         self.done = True
-        if self.signal.locked():
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Let its thread go on, also to lead."""
+        if self.signal is not None and self.signal.locked():
             self.signal.release()
 
 
@@ -288,9 +295,10 @@ class SqliteStore:
             leads = not self._leading
             self._leading = True
             if not leads:
-                ticket.signal.acquire()
+                ticket.signal = signal = threading.Lock()
+                signal.acquire()
         if not leads:
-            ticket.signal.acquire()
+            signal.acquire()
         if not ticket.done:
             self._lead()
         if ticket.error is not None:
@@ -304,9 +312,9 @@ class SqliteStore:
                 with self._mutex:
                     batch = self._waiting[:BATCH]
                     del self._waiting[:BATCH]
-                if not batch:
-                    break
                 self._lead_one(batch)
+                if not self._waiting:
+                    break
         finally:
             self._pass_the_lead()
 
@@ -324,14 +332,19 @@ class SqliteStore:
             successor = self._waiting[0] if self._waiting else None
             self._leading = successor is not None
         if successor is not None:
-            successor.signal.release()
+            successor.go_on()
 
     def _run_batch(self, batch: list[_Ticket[Any]]) -> None:
-        """Run all queued work and `batch` in one transaction; either all of it is committed or none of it."""
+        """Run all queued work and `batch` in one transaction; either all of it is committed or none of it.
+
+        Nobody but flush() may be there, and the leader's last batch have taken along what it is about: nothing is left.
+        """
         if self._lost:
             self._undo([], batch)
             return
         queued = self._take_queued()
+        if not queued and {ticket.work for ticket in batch} == _ONLY_NOTHING:
+            return
         changes = self._writer.total_changes
         try:
             try:
@@ -478,13 +491,21 @@ class SqliteStore:
             self._wake.put(True)
 
     def _flush_forever(self) -> None:
-        while self._wake.get():
+        while self._is_woken():
             self._leave_it_to_requests()
             self._alarmed = False
             while not self._flushed():
                 if self._stop.wait(RETRY_AFTER_S):
                     return
-            self._copy_in_calm()
+
+    def _is_woken(self) -> bool:
+        """Wait for an alarm, and copy the log if none comes for CALM_S; whether to go on."""
+        if self._committed - self._copied >= COPY_IN_CALM_AFTER:
+            try:
+                return self._wake.get(timeout=CALM_S)
+            except queue.Empty:
+                self._copy_in_calm()
+        return self._wake.get()
 
     def _leave_it_to_requests(self) -> None:
         """Wait until none has committed for FLUSH_AFTER_S: each commit takes along all that is queued before it."""
@@ -508,9 +529,9 @@ class SqliteStore:
             self._lose(error)
 
     def _copy_in_calm(self) -> None:
-        """Copy the log if it is worth it, unless somebody leads, or leads no more."""
+        """Copy the log, unless somebody leads, or none may any more."""
         with self._mutex:
-            if self._leading or self._closed or self._lost or self._committed - self._copied < COPY_IN_CALM_AFTER:
+            if self._leading or self._closed or self._lost:
                 return
             self._leading = True
         try:
@@ -519,8 +540,11 @@ class SqliteStore:
             self._pass_the_lead()
 
     def _flushed(self) -> bool:
+        """Whether nothing waits. What a leader has taken along is its care: if it fails, it raises the alarm again."""
+        if not self._queue:
+            return True
         try:
-            self.flush()
+            self._transact(_nothing)
         except StoreUnavailable:
             return False
         return True
@@ -534,3 +558,6 @@ def _connect_reader(path: Path) -> sqlite3.Connection:
 
 async def _nothing(transaction: Transaction) -> None:
     """Work of a commit that only carries what is queued."""
+
+
+_ONLY_NOTHING = {_nothing}

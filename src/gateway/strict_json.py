@@ -55,32 +55,28 @@ def loads_object(raw: bytes) -> dict[str, Any]:
         _check_shape(raw)
     try:
         value = _decode(raw)
+        if type(value) is dict and _count_keys(value, MAX_DEPTH) == _count_colons(raw):
+            return value
     except (ValueError, RecursionError):
-        value = None
-    if type(value) is dict and _count_keys(value) == _count_colons(raw):
-        return value
+        pass
     return _read_slowly(raw)
 
 
-def _count_keys(body: dict[str, Any]) -> int:
-    """The keys of all objects together; -1 if an integer or the nesting is beyond its bound."""
-    keys = depth = 0
-    level: list[Any] = [body]
-    while level:
-        depth += 1
-        if depth > MAX_DEPTH:
-            return -1
-        below = []
-        for container in level:
-            if type(container) is dict:
-                keys += len(container)
-            for value in container.values() if type(container) is dict else container:
-                kind = type(value)
-                if kind is dict or kind is list:
-                    below.append(value)
-                elif kind is int and not -MAX_INTEGER < value < MAX_INTEGER:
-                    return -1
-        level = below
+def _count_keys(container: Any, most_levels: int) -> int:
+    """The keys of all objects in it. Raises ValueError if an integer or the nesting is beyond its bound."""
+    if not most_levels:
+        raise ValueError("nested too deep")
+    keys, values = 0, container
+    if type(container) is dict:
+        keys, values = len(container), container.values()
+    for value in values:
+        kind = type(value)
+        if kind is str:
+            continue
+        if kind is dict or kind is list:
+            keys += _count_keys(value, most_levels - 1)
+        elif kind is int and not -MAX_INTEGER < value < MAX_INTEGER:
+            raise ValueError("beyond 64 bits")
     return keys
 
 

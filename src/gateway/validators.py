@@ -7,9 +7,10 @@ upstream is there to complain about it.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
+
+from msgspec import Struct
 
 from gateway.json_schema import matches
 from llmkit.wire_json import decode
@@ -39,8 +40,7 @@ def refusal(completion: Mapping[str, Any], response_format: object) -> Refusal |
     return next(filter(None, (_refusal_of(choice, wanted) for choice in choices)), None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Wanted:
+class _Wanted(Struct, frozen=True):
     """The schema of the JSON that was asked for, and what an answer of another kind is refused as."""
 
     schema: dict[str, Any]

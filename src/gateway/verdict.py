@@ -30,8 +30,9 @@ no failure: the transport replaces it once.
 """
 
 import re
-from dataclasses import dataclass
 from enum import Enum, auto
+
+from msgspec import Struct
 
 from gateway.errors import (
     AllProvidersFailed,
@@ -90,8 +91,7 @@ class Pause(Enum):
     LONG = auto()
 
 
-@dataclass(frozen=True, slots=True)
-class _Ruling:
+class _Ruling(Struct, frozen=True):
     """A row of the table."""
 
     again: Again
@@ -120,8 +120,7 @@ _UNUSABLE = _Ruling(Again.NEVER, True, True, Pause.NONE, Reach.PRODUCED)
 _CUT = _Ruling(Again.NEVER, False, True, Pause.NONE, Reach.PRODUCED)
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """What follows from one failed call.
 
     again, elsewhere  whether the same deployment, or the next one, may be tried

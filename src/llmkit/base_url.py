@@ -5,7 +5,8 @@ Decides which texts are one, and what their parts are. Resolves nothing and open
 
 import ipaddress
 import re
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _BASE_URL = re.compile(
@@ -16,8 +17,7 @@ _LABEL = r"[A-Za-z0-9_][A-Za-z0-9_-]{0,62}"
 _HOST = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(?:\.{_LABEL})*\.?")
 
 
-@dataclass(frozen=True, slots=True)
-class BaseUrl:
+class BaseUrl(Struct, frozen=True):
     """Where an upstream lives; path has no slash at its end."""
 
     scheme: str

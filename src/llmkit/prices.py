@@ -10,9 +10,10 @@ cached, written to the cache, or plain input. A price change is a new dated entr
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import ClassVar, Self
+
+from msgspec import Struct
 
 from llmkit.money import ceil_div, decimal_of, scaled
 from llmkit.types import Usage
@@ -23,8 +24,7 @@ _REQUIRED = ("input", "output")
 _OPTIONAL = ("cached_input", "cache_write")
 
 
-@dataclass(frozen=True, slots=True)
-class Price:
+class Price(Struct, frozen=True):
     """Pico-dollars per token of each class; ints >= 0, ValueError otherwise."""
 
     input_pico: int
@@ -91,8 +91,7 @@ class Price:
 Price.FREE = Price(0, 0, 0, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class PriceEntry:
+class PriceEntry(Struct, frozen=True):
     """A price and the wall-clock moment (ms since the Unix epoch) from which it is in force; version names it."""
 
     from_ms: int

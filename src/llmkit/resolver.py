@@ -18,8 +18,11 @@ Lookup = Callable[[str, int], Sequence[Address]]
 
 
 def system_lookup(host: str, port: int, flags: int = 0) -> Sequence[Address]:
-    """Ask the operating system, in its order of preference. Blocks. Raises OSError."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
+    """Ask the operating system, in its order of preference. Blocks. Raises OSError, UnicodeError for no ASCII name.
+
+    A name in bytes is taken as it is; one in text would load tables for names in other scripts.
+    """
+    found = socket.getaddrinfo(host.encode("ascii"), port, type=socket.SOCK_STREAM, flags=flags)
     return [(family, address) for family, _, _, _, address in found]
 
 

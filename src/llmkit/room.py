@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Hashable
 from typing import Final
 
+from msgspec import Struct
+
 FREE_BYTES: Final = 65_536
 """What a Claim holds without asking: most answers and bodies are smaller, and touch no lock."""
 
@@ -115,17 +117,14 @@ class Share:
         self._shares.give(self._party, count)
 
 
-class Claim:
+class Claim(Struct, eq=False):
     """What one holder has of a room: it grows in steps and is given back at once. Not for two threads at once.
 
     The first FREE_BYTES are not counted, so a room's true bound lies above its size by so much for each holder.
     """
 
-    __slots__ = ("_covered", "_room")
-
-    def __init__(self, room: Room | Share) -> None:
-        self._room = room
-        self._covered = FREE_BYTES
+    _room: Room | Share
+    _covered: int = FREE_BYTES
 
     def covers(self, held: int) -> bool:
         """Whether `held` bytes may be held altogether; takes what is missing. Less than before gives nothing back."""

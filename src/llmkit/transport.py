@@ -27,8 +27,9 @@ import struct
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
 from typing import Any, NewType, NoReturn
+
+from msgspec import Struct
 
 from llmkit.base_url import BaseUrl
 from llmkit.errors import ProviderError, ProviderErrorKind
@@ -56,8 +57,7 @@ _NOT_IN_A_VALUE = re.compile(r"[^\t\x20-\x7e\x80-\xff]")
 _PATH = re.compile(r"/[!$-~]*")
 
 
-@dataclass(frozen=True, slots=True)
-class Timeouts:
+class Timeouts(Struct, frozen=True):
     """The clocks of one call, in seconds above zero; ValueError otherwise.
 
     connect_s  name resolution, TCP and TLS together
@@ -73,9 +73,9 @@ class Timeouts:
 
     def __post_init__(self) -> None:
         """Refuse a clock that would fire at once."""
-        for field in fields(self):
-            if not getattr(self, field.name) > 0:
-                raise ValueError(f"{field.name} must be above zero")
+        for name in self.__struct_fields__:
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be above zero")
 
 
 class Pool:
@@ -484,7 +484,7 @@ def _header_name(name: str) -> str:
 
 
 def _header_value(name: str, value: str) -> str:
-    if _NOT_IN_A_VALUE.search(value):
+    if not (value.isascii() and value.isprintable()) and _NOT_IN_A_VALUE.search(value):
         raise ValueError(f"the value of header {name!r} holds a control character, or one beyond Latin-1")
     return value
 

@@ -106,7 +106,7 @@ def check_prompt_bound(bound: Bound, text: str) -> None:
             raise AssertionError(f"{worst} tokens are more than the bound of {body}")
 
 
-class RoundsDown(Price):
+class RoundsDown(Price, frozen=True):
     """A twin that forgives fractions."""
 
     def cost_nanousd(self, usage: Usage) -> int:
@@ -114,7 +114,7 @@ class RoundsDown(Price):
         return _pico(self, usage) // 1000
 
 
-class RoundsEachClass(Price):
+class RoundsEachClass(Price, frozen=True):
     """A twin that rounds before it adds."""
 
     def cost_nanousd(self, usage: Usage) -> int:
@@ -130,7 +130,7 @@ class RoundsEachClass(Price):
         return sum(whole(part) for part in parts)
 
 
-class FloatMoney(Price):
+class FloatMoney(Price, frozen=True):
     """A twin that computes in floats and rounds upward with care."""
 
     def cost_nanousd(self, usage: Usage) -> int:
@@ -145,7 +145,7 @@ class FloatMoney(Price):
         return math.ceil(dollars * 1e9)
 
 
-class CachedTwice(Price):
+class CachedTwice(Price, frozen=True):
     """A twin that takes cached tokens to stand beside the prompt, as another dialect does."""
 
     def cost_nanousd(self, usage: Usage) -> int:
@@ -153,7 +153,7 @@ class CachedTwice(Price):
         return super().cost_nanousd(replace(usage, prompt_tokens=usage.prompt_tokens + usage.cached_tokens))
 
 
-class CachedAtInputPrice(Price):
+class CachedAtInputPrice(Price, frozen=True):
     """A twin that knows no cache."""
 
     def cost_nanousd(self, usage: Usage) -> int:
@@ -161,7 +161,7 @@ class CachedAtInputPrice(Price):
         return super().cost_nanousd(Usage(usage.prompt_tokens, 0, 0, usage.completion_tokens))
 
 
-class ReasoningOnTop(Price):
+class ReasoningOnTop(Price, frozen=True):
     """A twin that adds the reasoning tokens to the completion that holds them."""
 
     def cost_nanousd(self, usage: Usage) -> int:
@@ -170,7 +170,7 @@ class ReasoningOnTop(Price):
         return super().cost_nanousd(replace(usage, completion_tokens=output))
 
 
-class CachedEarnsMoney(Price):
+class CachedEarnsMoney(Price, frozen=True):
     """A twin that subtracts the cached share at the full price."""
 
     def cost_nanousd(self, usage: Usage) -> int:
@@ -179,7 +179,7 @@ class CachedEarnsMoney(Price):
         return plain.cost_nanousd(replace(usage, cached_tokens=min(2 * usage.cached_tokens, usage.prompt_tokens)))
 
 
-class BoundAtInputPrice(Price):
+class BoundAtInputPrice(Price, frozen=True):
     """A twin whose bound forgets that a cache write may be dearer than plain input."""
 
     def bound_nanousd(self, prompt_tokens: int, output_tokens: int) -> int:
@@ -187,7 +187,7 @@ class BoundAtInputPrice(Price):
         return self.cost_nanousd(Usage(prompt_tokens, 0, 0, output_tokens))
 
 
-class BoundRoundsDown(Price):
+class BoundRoundsDown(Price, frozen=True):
     """A twin whose bound loses the fraction that the cost keeps."""
 
     def bound_nanousd(self, prompt_tokens: int, output_tokens: int) -> int:

@@ -216,16 +216,34 @@ class FrontRefusalTest(FrontCase):
         self.assertLessEqual(self.NOTHING_DONE.items(), dict(reply.headers).items())
         self.assertEqual(front.rows(1)[0]["exit"], "rejected")
 
-    def test_an_error_of_ours_has_failed(self) -> None:
-        """Whether something was called, nobody knows."""
-        front = self.front()
-        fault = ZeroDivisionError()
+    def failure(self, front: Front) -> Reply:
+        """The answer to a chat request that a bug has ended; all is told by then."""
         client = self.client(front)
-        with mock.patch.object(front.api.gateway, "authenticate", side_effect=fault):
-            client.chat()
-            self.assert_facts(client.reply(), 500, "internal_error", {"x-gateway-exit": "failed"})
-            self.assertEqual(client.rest(), b"")
-        front.errors.remove(fault)
+        client.chat()
+        reply = client.reply()
+        self.assert_facts(reply, 500, "internal_error", {"x-gateway-exit": "failed"})
+        self.assertEqual(client.rest(), b"")
+        front.errors.clear()
+        return reply
+
+    def test_an_error_of_ours_has_failed(self) -> None:
+        """Whether something was called, nobody knows; the operator finds the failure by the id that the client has."""
+        front = self.front()
+        raises = mock.patch.object(front.api.gateway, "recognize", side_effect=ZeroDivisionError)
+        leaves_unanswered = mock.patch.object(front.api, "_chat", return_value=None)
+        for bug in (raises, leaves_unanswered):
+            with bug:
+                reply = self.failure(front)
+            told = json.loads(front.log.getvalue().splitlines()[-1])
+            self.assertEqual((told["event"], told["request"]), ("error", reply.get("x-request-id")))
+
+    def test_an_error_of_ours_after_the_row_names_the_row(self) -> None:
+        """The answer was paid for, and then could not be given."""
+        front = self.live(whole())
+        with mock.patch("gateway.api.fact_headers", return_value=["x: \n"]):
+            reply = self.failure(front)
+        [row] = front.rows(1)
+        self.assertEqual((row["request_id"], row["exit"]), (reply.get("x-request-id"), "routed"))
 
 
 class RecordTest(FrontCase):

@@ -61,7 +61,7 @@ class HeldMemoryTest(FrontCase):
 
     def test_an_upstream_that_goes_on_without_a_word_is_given_up(self) -> None:
         """A mebibyte of roles and empty deltas is held back, not more; then another deployment may answer."""
-        silent = [event({"role": "assistant"}, padding="x" * 100_000)] * 11
+        silent = [event({"role": "assistant"}, padding="x" * 100_000)] * 13
         front = self.live(stream(*silent, *words("late")), stream(ROLE, *silent[:9], *words("in time")))
         self.assert_error(front.chat(stream=True), 502, "upstream_error")
         self.assertIn(b"in time", front.chat(stream=True).body)

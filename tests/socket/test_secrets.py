@@ -200,13 +200,17 @@ class TextSecretTest(SecretsCase):
         self.assert_nowhere(front, PROMPT, ANSWER)
 
     def test_an_exception_is_logged_without_its_words(self) -> None:
-        """The client gets the request's id and nothing else; the operator the class and the place."""
+        """The client gets the request's id and nothing else; the operator, under that id, the class and the place."""
         front = self.front(providers={"up": Exploding()})
         replies = [self.chat(front), self.chat(front, stream=True)]
         for reply in replies:
             self.assert_error(reply, 500, "internal_error")
             self.assertIn(reply.get("x-request-id") or "?", reply.error["message"])
-        self.assertIn("ValueError", front.log.getvalue())
+        told = [json.loads(line) for line in front.log.getvalue().splitlines()]
+        self.assertEqual(
+            [(line["error"], line["request"]) for line in told],
+            [("ValueError", reply.get("x-request-id")) for reply in replies],
+        )
         self.assertEqual([type(error) for error in front.errors], [ValueError, ValueError])
         front.errors.clear()
         self.assert_nowhere(front, PROVIDER_MIDDLE, PROMPT, ANSWER)

@@ -444,7 +444,8 @@ class CalmTest(GroupCommitCase):
 
     def setUp(self) -> None:
         self.copied, self.copiers = threading.Event(), list[str]()
-        self.enterContext(mock.patch.object(sqlite_store, "COPY_IN_CALM_AFTER", 4))
+        for name, value in (("COPY_IN_CALM_AFTER", 4), ("CALM_S", 0.0)):
+            self.enterContext(mock.patch.object(sqlite_store, name, value))
         super().setUp()
 
     def count(self, sql: str) -> None:

@@ -8,7 +8,6 @@ the front is built on, never how it is built.
 
 import contextlib
 import ctypes
-import dataclasses
 import json
 import re
 import signal
@@ -18,13 +17,15 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
 from gateway import api, app, chat, cli, commands, relay, verdict
 from gateway import gateway as story
 from gateway.cli import serve_main
 from gateway.config import Config
 from gateway.headers import fact_headers
 from gateway.holds import OnCrash
-from gateway.keys import Key, KeyRing
+from gateway.keys import Key, KeyRing, ShownKey
 from gateway.ledger import Ledger
 from gateway.oplog import OpLog
 from gateway.serve import load_config
@@ -52,24 +53,22 @@ class _ForgetsTheDead(Ledger):
 
 # --- keys -------------------------------------------------------------------------------------------------------
 
-_authenticate = KeyRing.authenticate
+_recognize = KeyRing.recognize
 
 
-def _by_id(self: KeyRing, raw: str | None) -> Key:
+def _by_id(self: KeyRing, shown: ShownKey) -> Key:
     """Looks a key up by its public id, and takes the rest for granted."""
-    named = re.match(r"sk-gw-(\w+)-", raw or "")
-    key = self._keys.get(named[1]) if named else None
-    return key or _authenticate(self, raw)
+    return self._keys.get(shown.id) or _recognize(self, shown)
 
 
-_SEEN: dict[str | None, Key] = {}
+_SEEN: dict[str, Key] = {}
 
 
-def _remembered(self: KeyRing, raw: str | None) -> Key:
+def _remembered(self: KeyRing, shown: ShownKey) -> Key:
     """What was right once is right for ever."""
-    if raw not in _SEEN:
-        _SEEN[raw] = _authenticate(self, raw)
-    return _SEEN[raw]
+    if shown.digest not in _SEEN:
+        _SEEN[shown.digest] = _recognize(self, shown)
+    return _SEEN[shown.digest]
 
 
 # --- requests ---------------------------------------------------------------------------------------------------
@@ -148,7 +147,7 @@ _limits: dict[str, Any] = {}
 
 def _with_limits(*arguments: Any) -> Config:
     config = _load_config(*arguments)
-    return dataclasses.replace(config, server=dataclasses.replace(config.server, **_limits))
+    return replace(config, server=replace(config.server, **_limits))
 
 
 # --- signals ----------------------------------------------------------------------------------------------------
@@ -189,8 +188,8 @@ MISTAKES: dict[str, list[tuple[Any, str, Any]]] = {
         (api, "without_secrets", str),
         (client, "_refusal", lambda head, body, **facts: _refuse(head, body, **facts | {"api_key": None})),
     ],
-    "keys-by-id": [(KeyRing, "authenticate", _by_id)],
-    "remembers-keys": [(KeyRing, "authenticate", _remembered)],
+    "keys-by-id": [(KeyRing, "recognize", _by_id)],
+    "remembers-keys": [(KeyRing, "recognize", _remembered)],
     "reads-leniently": [(chat, "loads_object", json.loads)],
     "rounds-numbers": [(chat, "loads_object", _rounded)],
     "fetches": [(story, "parse_chat", _fetches)],

@@ -117,7 +117,7 @@ class Front:
             self.world.clock,
             exempt=EXEMPT_PATHS.__contains__,
             on_error=self._on_error,
-            stamp=lambda refusal: self.api.stamp(refusal),
+            stamp=lambda error: self.api.stamp(error),
         )
         self.key = self.world.key()
         self.server.start()

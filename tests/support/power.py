@@ -148,13 +148,30 @@ class _TapedFile(apsw.VFSFile):
         self._entries.append(Sync(self._name))
 
 
-class _Cursor(NamedTuple):
-    """What the store asks of sqlite3's cursor, after the whole statement has run."""
+class _Cursor:
+    """What the store asks of sqlite3's cursor, over apsw's; each statement runs to its end at once."""
 
-    description: Any
-    records: list[Any]
-    rowcount: int
-    lastrowid: int
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._apsw = connection
+        self.description: list[Any] = []
+        self.records: list[Any] = []
+        self.rowcount = self.lastrowid = 0
+
+    def execute(self, sql: str, params: Sequence[Any] = ()) -> "_Cursor":
+        cursor = self._apsw.cursor()
+        self.description = []
+
+        def look(cursor: apsw.Cursor, sql: str, bindings: Any) -> bool:
+            self.description.extend(cursor.get_description())
+            return True
+
+        cursor.exec_trace = look
+        try:
+            self.records = list(cursor.execute(sql, tuple(params)))
+        except apsw.Error as error:
+            raise _translated(error) from error
+        self.rowcount, self.lastrowid = self._apsw.changes(), self._apsw.last_insert_rowid()
+        return self
 
     def fetchall(self) -> list[Any]:
         return self.records
@@ -177,20 +194,11 @@ class _Connection:
     def total_changes(self) -> int:
         return self._apsw.total_changes()
 
+    def cursor(self) -> _Cursor:
+        return _Cursor(self._apsw)
+
     def execute(self, sql: str, params: Sequence[Any] = ()) -> _Cursor:
-        cursor = self._apsw.cursor()
-        columns: list[Any] = []
-
-        def look(cursor: apsw.Cursor, sql: str, bindings: Any) -> bool:
-            columns.extend(cursor.get_description())
-            return True
-
-        cursor.exec_trace = look
-        try:
-            records = list(cursor.execute(sql, tuple(params)))
-        except apsw.Error as error:
-            raise _translated(error) from error
-        return _Cursor(columns, records, self._apsw.changes(), self._apsw.last_insert_rowid())
+        return self.cursor().execute(sql, params)
 
     def close(self) -> None:
         self._apsw.close()

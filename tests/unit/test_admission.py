@@ -5,10 +5,11 @@ import json
 import random
 import tempfile
 import unittest
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from gateway.admission import Admission, Admitted, may_ask
 from gateway.chat import parse_chat

@@ -176,6 +176,19 @@ class BackupTest(BackupCase):
             self.assertIn("is damaged", self.refusal(world, str(self.file)))
         self.assertEqual(self.names(), [])
 
+    def test_the_structure_of_the_copy_is_checked_once(self) -> None:
+        """That reads all of it, and takes as long as all else."""
+        checks: list[str] = []
+
+        def seen(sql: str) -> None:
+            if "integrity_check" in sql:
+                checks.append(sql)
+
+        with watched(before=seen):
+            world = self.world()
+            world.run("backup", file=str(self.file))
+        self.assertEqual(len(checks), 1)
+
     def test_a_full_disk_leaves_nothing(self) -> None:
         """Neither while it is copied nor when it is synced."""
         world = self.world()

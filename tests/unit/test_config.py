@@ -4,12 +4,13 @@ import itertools
 import tempfile
 import unittest
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from gateway.config import (
     Alias,

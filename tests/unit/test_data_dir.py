@@ -3,8 +3,9 @@
 import json
 import tempfile
 import unittest
-from dataclasses import asdict
 from pathlib import Path
+
+from msgspec.structs import asdict
 
 from gateway.data_dir import Control, DataDir, DataDirInUse, DataDirRefused, read_control
 

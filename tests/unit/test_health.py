@@ -1,8 +1,9 @@
 """How deployments are doing: who gets a call, with which credential, and when again."""
 
 import unittest
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from gateway.app import build_fleet
 from gateway.config import BreakerConfig, Config, Deployment, RetryConfig, load
@@ -209,11 +210,11 @@ class FleetTest(unittest.TestCase):
     def test_who_bills_more_than_a_hold_is_remembered(self) -> None:
         """And taken out of service if so configured."""
         mini, other = self.config.deployments.values()
-        self.assertEqual((self.fleet.overbilled, self.fleet.serves(mini)), ((), True))
+        self.assertEqual((self.fleet.overbilled, list(self.fleet.in_service((mini, other)))), ((), [mini, other]))
         self.fleet.flag("other")
         self.fleet.flag("mini")
         self.assertEqual(self.fleet.overbilled, ("mini", "other"))
-        self.assertEqual((self.fleet.serves(mini), self.fleet.serves(other)), (False, True))
+        self.assertEqual(list(self.fleet.in_service((mini, other))), [other])
 
     def test_a_reload_keeps_what_is_known_of_the_unchanged(self) -> None:
         """Its health is the very same: calls in flight answer to it."""
@@ -248,7 +249,7 @@ class FleetTest(unittest.TestCase):
         self.fleet.flag("mini")
         changed = self.mini(model="gw-next")
         fleet = self.reloaded(changed)
-        self.assertFalse(fleet.serves(changed.deployments["mini"]))
+        self.assertEqual(list(fleet.in_service([changed.deployments["mini"]])), [])
         self.assertEqual(build_fleet(self.config).overbilled, ())
 
     def test_a_call_that_a_reload_finds_under_way_is_still_judged(self) -> None:
@@ -256,7 +257,7 @@ class FleetTest(unittest.TestCase):
         fleet = self.reloaded(self.config)
         self.fleet.flag("mini")
         self.assertEqual(fleet.overbilled, ("mini",))
-        self.assertFalse(fleet.serves(self.config.deployments["mini"]))
+        self.assertEqual(list(fleet.in_service([self.config.deployments["mini"]])), [])
 
 
 if __name__ == "__main__":

@@ -51,9 +51,19 @@ class PublicNamesTest(unittest.TestCase):
         clock.advance(2)
         self.assertEqual(clock.now_s(), 2)
 
+    def test_a_start_makes_no_dataclass(self) -> None:
+        """Fifty of them would take as long to make as fifty modules to load."""
+        program = "import sys, gateway.api, gateway.cli; sys.exit('dataclasses' in sys.modules)"
+        self.assertEqual(self.status_of(program), 0)
+
     def test_the_kits_do_not_load_the_gateway(self) -> None:
         """They are used without it."""
         program = "import sys, llmkit.client, llmkit.embed, tracekit.trace; sys.exit('gateway' in sys.modules)"
+        self.assertEqual(self.status_of(program), 0)
+
+    def status_of(self, program: str) -> int:
+        """The exit status of a Python process of its own."""
         paths = ":".join(path for path in sys.path if path)
-        ended = subprocess.run([sys.executable, "-c", program], env={"PYTHONPATH": paths}, check=False, timeout=60)
-        self.assertEqual(ended.returncode, 0)
+        return subprocess.run(
+            [sys.executable, "-c", program], env={"PYTHONPATH": paths}, check=False, timeout=60
+        ).returncode

@@ -6,8 +6,9 @@ import threading
 import unittest
 from collections.abc import Sequence
 from pathlib import Path
+from unittest import mock
 
-from llmkit.resolver import Address, Resolver
+from llmkit.resolver import Address, Resolver, system_lookup
 
 HERE: Sequence[Address] = [(socket.AF_INET, ("192.0.2.1", 80))]
 
@@ -106,6 +107,12 @@ class ResolverTest(unittest.TestCase):
         resolver = Resolver("api.example", 443, clock=self.clock, lookup=lambda _host, _port: [])
         with self.assertRaises(OSError):
             resolver.addresses(until_readable)
+
+    def test_the_system_is_asked_in_bytes(self) -> None:
+        """For a text, Python would load its tables for names in other scripts, which no base URL has."""
+        with mock.patch.object(socket, "getaddrinfo", return_value=[]) as system:
+            system_lookup("api.example", 443)
+        self.assertEqual(system.call_args.args, (b"api.example", 443))
 
     def test_look_ups_leave_no_descriptor_open(self) -> None:
         """The pipe of each look-up is closed at both ends."""

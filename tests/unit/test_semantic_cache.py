@@ -1,116 +1,30 @@
 """The semantic cache as a request meets it: who is answered in other words, what is learnt, and what it never does."""
 
-import contextlib
 import json
 import os
 import subprocess
 import sys
-import tempfile
 import unittest
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 from unittest import mock
 
 from gateway import semantic_cache
-from gateway.app import Books, build_gateway
-from gateway.caching import ShadowLog
-from gateway.clock import FakeClock
 from gateway.commands import CommandError
-from gateway.config import load
 from gateway.drive import drive
 from gateway.errors import ModelNotAllowed, Overloaded, RateLimited
-from gateway.fake_provider import FakeProvider
-from gateway.gateway import Gateway
 from gateway.semantic import verifier
 from gateway.semantic.verifier import read
-from gateway.semantic_cache import MOST_WORDINGS, Asked, SemanticCache
+from gateway.semantic_cache import MOST_WORDINGS, Asked
+from tests.support.semantic import ASKED, ON, SemanticCase
 from tests.support.world import CONFIG, RealWorld, chat
 
-ASKED = "What is the capital of France?"
 OTHER_WORDS = "what is the capital of france, please"
 THERE, BACK = "How do I get from Paris to Rome?", "How do I get from Rome to Paris?"
 """One canonical key, two questions."""
 
-ON = "[cache]\nsemantic = true\n"
 SHADOW = "[cache]\nsemantic = true\nsemantic_mode = 'shadow'\n"
-ANSWERS = [{"text": f"answer {number}"} for number in range(64)]
 USER = {"role": "user", "content": ASKED}
 ENV = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-
-
-class SemanticCase(unittest.TestCase):
-    """One gateway whose upstream never says the same thing twice."""
-
-    config = ON + CONFIG
-    answers: Sequence[Mapping[str, Any]] = ANSWERS
-
-    def setUp(self) -> None:
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
-        self.process = contextlib.ExitStack()
-        self.addCleanup(self.process.close)
-        self.clock = FakeClock()
-        self.upstream = FakeProvider(list(self.answers), name="up")
-        self.withheld: list[tuple[str, str, str, bool]] = []
-        self.start()
-        self.key = self.world.key("5")
-
-    def start(self) -> None:
-        """A process over the folder."""
-        self.world: RealWorld = self.process.enter_context(
-            RealWorld(config=self.config, clock=self.clock, folder=self.folder)
-        )
-        self.gateway = self.reloaded(self.config)
-
-    def restart(self) -> None:
-        self.process.close()
-        self.start()
-
-    def reloaded(self, config: str) -> Gateway:
-        """A gateway over the same books and another configuration."""
-        log: ShadowLog = lambda *told: self.withheld.append(told)  # noqa: E731 - typed
-        return build_gateway(
-            load(config, {}),
-            self.world.books,
-            clock=self.clock,
-            providers={"up": self.upstream},
-            on_error=self.world.errors.append,
-            on_shadow=log,
-        )
-
-    @property
-    def books(self) -> Books:
-        books: Books = self.world.books
-        return books
-
-    @property
-    def semantic(self) -> SemanticCache:
-        semantic = self.books.semantic
-        assert semantic is not None
-        return semantic
-
-    def ask(
-        self, text: str = ASKED, *, gateway: Gateway | None = None, key: str = "", **fields: Any
-    ) -> tuple[str, str]:
-        """What the cache said of one request, and the answer."""
-        answer = (gateway or self.gateway).handle(key or self.key, chat(text, **{"temperature": 0, **fields}))
-        return answer["cache"], answer["text"]
-
-    def stream(self, text: str, **fields: Any) -> str:
-        """The content of one stream, which must end well."""
-        *events, done = "".join(self.gateway.stream(self.key, chat(text, **{"temperature": 0, **fields}))).split(
-            "\n\n"
-        )[:-1]
-        self.assertEqual(done, "data: [DONE]")
-        chunks = [json.loads(event.removeprefix("data: ")) for event in events]
-        return "".join(choice["delta"].get("content") or "" for chunk in chunks for choice in chunk["choices"])
-
-    def counted(self, family: str) -> dict[str, int]:
-        """What was counted, without zeros."""
-        return {name: count for name, count in self.semantic.stats()[family].items() if count}
 
 
 class HitTest(SemanticCase):

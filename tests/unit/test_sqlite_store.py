@@ -124,6 +124,16 @@ class TransactTest(StoreCase):
         with contextlib.closing(sqlite3.connect(self.path)) as other:
             self.assertEqual(other.execute("SELECT count(*) FROM tenants").fetchone(), (2,))
 
+    def test_a_commit_that_would_carry_nothing_is_not_made(self) -> None:
+        """Who waits for what a leader has taken along, waits for that commit alone."""
+        begun: list[str] = []
+        self.fuse = lambda sql: begun.append(sql) if sql.startswith("BEGIN") else None  # type: ignore[assignment]
+        self.store._transact(sqlite_store._nothing)
+        self.assertEqual(begun, [])
+        self.store._queue.append(insert("a"))
+        self.store._transact(sqlite_store._nothing)
+        self.assertEqual((len(begun), self.names()), (1, ["a"]))
+
     def test_work_that_raises_leaves_nothing(self) -> None:
         """Its exception passes through, what it did is rolled back, and nobody is alarmed: it is not an error here."""
         with self.assertRaisesRegex(LookupError, "refused"):
