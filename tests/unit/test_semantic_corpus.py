@@ -46,8 +46,11 @@ class FowCacheTest(unittest.TestCase):
         self.assertEqual(list(semantic_corpus.digests(FOW)), ["fow_cache/data/pairs.jsonl"])
 
     def test_without_it_there_are_none(self) -> None:
-        """Nor with another version, or one without its data."""
+        """Nor a digest."""
         self.assertEqual((semantic_corpus.sets(FOW), semantic_corpus.digests(FOW)), ({}, {}))
+
+    def test_another_version_has_none(self) -> None:
+        """Its pairs may be others."""
         self.install("0.2.0")
         self.assertEqual(semantic_corpus.sets(FOW), {})
 
