@@ -98,7 +98,7 @@ def summary(figures: Figures) -> Iterator[str]:
     )
     yield ""
     yield from semantic_show.brief(figures["sets"])
-    yield from semantic_gate.missing(figures["sets"])
+    yield from (f"\n{line}" for line in semantic_gate.missing(figures["sets"]))
     if stream is not None:
         yield (
             f"\nReplayed, {stream['questions']} distinct questions of WebQuestions: {stream['hits']} hits, "

@@ -209,6 +209,9 @@ class JudgeTest(unittest.TestCase):
         told = self.told(*begun, *right, *right, wrong, wrong)["semantic"]
         self.assertEqual((told["count"], told["wrong"]), (6, 2))
         self.assertEqual((told["different"], told["different_wrong"]), (2, 1))
+        crossed = elsewhere, self.said(self.ask, "semantic")
+        told = self.told(*begun, crossed, *right)["semantic"]
+        self.assertEqual((told["different"], told["different_wrong"]), (1, 1))
 
     def test_what_a_model_gets_wrong_is_counted_apart(self) -> None:
         """Of all answers, and of those that were asked again; a cache that repeats it is not wrong."""
