@@ -7,7 +7,8 @@ Of each pair of questions: whether the cache would look either up at all, whethe
 anything bars a judge, and whether it is near enough by the embedder that needs no download. What is left is shown to
 the judge. Of paraphrases that is what a judge can add; of near-misses, what a judge that says yes to everything would
 serve wrongly. With --judge a model is asked about each of them, in the words in which the gateway asks: what it says of
-the near-misses is what it would serve wrongly. BASE_URL is the gateway's, or that of any OpenAI-compatible server.
+the near-misses is what it would serve wrongly. BASE_URL is the gateway's, or that of any OpenAI-compatible server. A
+judge that does not answer the first time ends the run; later a failure is counted, and says nothing of the pair.
 """
 
 import argparse
@@ -38,7 +39,11 @@ COMMITTED = tuple(
 LEAST = (0.4, 0.5, 0.6, 0.7, 0.8)
 TIMEOUTS = Timeouts(connect_s=5.0, ttft_s=60.0, idle_s=60.0, total_s=120.0)
 
-Ask = Callable[[Pair], Verdict]
+Ask = Callable[[Pair], Verdict | None]
+"""What a judge says of a pair; None if it says nothing."""
+
+NOTHING = "nothing"
+SAID = (*(each.value for each in Verdict), NOTHING)
 
 
 def course(pair: Pair, embedder: HashEmbedder) -> tuple[str, float]:
@@ -55,12 +60,24 @@ def course(pair: Pair, embedder: HashEmbedder) -> tuple[str, float]:
 
 
 def judge(client: OpenAICompatClient, model: str) -> Ask:
-    """Asks a model as the gateway does; a gateway in between keeps nothing of it. Raises ProviderError."""
+    """Asks a model as the gateway does; a gateway in between keeps nothing of it.
 
-    def ask(pair: Pair) -> Verdict:
+    What it returns raises ProviderError until there was an answer.
+    """
+    has_answered = False
+
+    def ask(pair: Pair) -> Verdict | None:
+        nonlocal has_answered
         body = {"model": model, "messages": prompt(pair.a, pair.b), "temperature": 0, "max_tokens": MOST_TOKENS}
-        with client.open(wire_json.encode(body), stream=False, headers=[("x-gateway-private", "true")]) as answer:
-            return verdict(decode_object(answer.whole()))
+        try:
+            with client.open(wire_json.encode(body), stream=False, headers=[("x-gateway-private", "true")]) as answer:
+                said = verdict(decode_object(answer.whole()))
+        except ProviderError:
+            if has_answered:
+                return None
+            raise
+        has_answered = True
+        return said
 
     return ask
 
@@ -77,13 +94,13 @@ def measure(pairs: Iterable[Pair], least: Sequence[float], ask: Ask | None = Non
         courses.setdefault(kind, Counter())[told] += 1
         shown.setdefault(kind, Counter()).update(f"{each:g}" for each in least if told == "open" and cosine >= each)
         if ask is not None and told == "open" and cosine >= min(least):
-            said.setdefault(kind, Counter())[ask(pair)] += 1
+            said.setdefault(kind, Counter())[ask(pair) or NOTHING] += 1
     return {
         kind: {
             "pairs": counts.total(),
             "courses": dict(sorted(counts.items())),
             "shown": {f"{each:g}": shown[kind][f"{each:g}"] for each in least},
-            **({} if ask is None else {"said": {each.value: said.get(kind, Counter())[each] for each in Verdict}}),
+            **({} if ask is None else {"said": {each: said.get(kind, Counter())[each] for each in SAID}}),
         }
         for kind, counts in sorted(courses.items())
     }

@@ -157,7 +157,7 @@ class Exchange:
     @property
     def keep(self) -> bool:
         """Whether the connection may serve another request."""
-        return self._keep and self.ended
+        return self._keep and self._stage is _ENDED
 
     # --- the request --------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ window is being opened by a transaction that may not be committed yet. Knows no 
 """
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 
@@ -20,25 +20,35 @@ class Reached(NamedTuple):
 
 
 class ReachedWindows:
-    """`_lock` guards each change of `_reached` and `_opening`; a look takes one entry at a time."""
+    """`_lock` guards each change of `_reached`, `_opening` and `_present`: what is known of levels that were asked for
+    together, made of `_reached` and forgotten with each change of it. A look at that takes none.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._reached: dict[int, Reached] = {}
         self._opening: dict[int, int] = {}
+        self._present: dict[tuple[int, ...], tuple[float, list[int]]] = {}
 
-    def balances(self, levels: Sequence[int], now_ms: int) -> list[int] | None:
+    def balances(self, levels: tuple[int, ...], now_ms: int) -> list[int] | None:
         """The balances of the present windows in the order of `levels`; None unless all of them are known.
 
         A clock that is set back stays in the window that was reached.
         """
-        found = []
-        for level in levels:
-            reached = self._reached.get(level)
-            if reached is None or now_ms >= reached.ends_ms:
+        present = self._present.get(levels) or self._put_together(levels)
+        return present[1] if present is not None and now_ms < present[0] else None
+
+    def _put_together(self, levels: tuple[int, ...]) -> tuple[float, list[int]] | None:
+        """When the first of their windows ends, and the balances; None unless all are known."""
+        with self._lock:
+            reached = [self._reached[level] for level in levels if level in self._reached]
+            if len(reached) < len(levels):
                 return None
-            found.append(reached.balance)
-        return found
+            self._present[levels] = present = (
+                min(each.ends_ms for each in reached),
+                [each.balance for each in reached],
+            )
+            return present
 
     def learn(self, committed: Iterable[tuple[int, Reached]]) -> None:
         """Take in what was read of levels after a commit; older news than what is known changes nothing."""
@@ -48,9 +58,11 @@ class ReachedWindows:
                 least = known.number if known is not None else self._opening.get(level, reached.number)
                 if reached.number >= least:
                     self._reached[level] = reached
+            self._present.clear()
 
     def opens(self, level: int, number: int) -> None:
         """A transaction opens the window `number` of a level: until that is read as committed, nothing is known."""
         with self._lock:
             self._reached.pop(level, None)
+            self._present.clear()
             self._opening[level] = max(number, self._opening.get(level, number))

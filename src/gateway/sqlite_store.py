@@ -103,10 +103,11 @@ class _Ticket(Generic[T]):
     def wake(self) -> None:
         """Let its thread go on: the outcome is there."""
         self.done = True
-        self.go_on()
+        if self.signal is not None:
+            self.go_on()
 
     def go_on(self) -> None:
-        """Let its thread go on, also to lead."""
+        """Let its thread go on, also to lead; one that leads already goes on as it is."""
         if self.signal is not None and self.signal.locked():
             self.signal.release()
 

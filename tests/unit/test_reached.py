@@ -43,9 +43,17 @@ class ReachedWindowsTest(unittest.TestCase):
         self.windows.learn([(1, day(4, 7))])
         self.assertEqual(self.at(5), [11, 12, 13])
 
+    def test_news_are_told_at_once(self) -> None:
+        """Also of levels that were asked for before."""
+        self.assertEqual(self.at(5), [11, 12, 13])
+        self.windows.learn([(1, day(6, 21))])
+        self.assertEqual(self.at(5), [21, 12, 13])
+
     def test_nothing_is_known_while_a_window_is_opened(self) -> None:
         """What was read before the commit is not learned after it, whatever the clock says meanwhile."""
+        self.assertEqual(self.at(5), [11, 12, 13])
         self.windows.opens(1, 6)
+        self.assertIsNone(self.at(5))
         self.windows.learn([(1, day(5, 11))])
         self.assertIsNone(self.at(5))
         self.windows.learn([(1, day(6, 21))])

@@ -277,7 +277,7 @@ class TokensTest(QuestionCase):
     def test_forms_of_one_auxiliary_are_one(self) -> None:
         """Is, are and am; do and does; has and have."""
         self.same("Where is a dog?", "Where are dogs?", "Where am a dog?")
-        self.same("Where does the dog eat?", "Where do dogs eat?")
+        self.same("Where does a dog eat?", "Where do dogs eat?")
         self.same("Where has a dog eaten?", "Where have dogs eaten?")
         self.same("Where was a dog?", "Where were dogs?")
 

@@ -45,9 +45,52 @@ class BareTest(QuestionCase):
         for word in INDEFINITE:
             self.same(f"how do I open {word} file", f"how do I open {word} files")
 
-    def test_only_the_last_of_bare_nouns_is_counted(self) -> None:
-        """The words before it only say what kind it is of."""
-        self.same("who sold ticket offices", "who sold tickets offices")
+    def test_nouns_after_the_first_of_a_phrase_are_counted(self) -> None:
+        """Where a verb stands before them; what stands first in a longer phrase may be that verb."""
+        self.different("how do I watch alien online", "how do I watch aliens online", Veto.COUNT)
+        self.different("who sold ticket offices", "who sold tickets offices", Veto.COUNT)
+        self.same("how do I play for ticket offices", "how do I play for tickets offices")
+
+    def test_a_bare_subject_is_a_name(self) -> None:
+        """Behind an auxiliary, whatever follows it."""
+        for asked in (
+            "when was {} released",
+            "what year was {} filmed in",
+            "what is {} about",
+            "who was {} directed by",
+            "when did {} come out",
+            "how many oscars did {} win",
+            "how much did {} cost",
+            "does {} have a sequel",
+            "is {} scary",
+            "what is {}",
+        ):
+            self.different(asked.format("alien"), asked.format("aliens"), Veto.COUNT)
+        self.different("is cars a good film", "is car a good film", Veto.COUNT)
+        self.different("What is Alien about?", "What is Aliens about?", Veto.COUNT)
+
+    def test_a_bare_subject_is_no_indefinite_one(self) -> None:
+        """What is asked of a dog is asked of dogs."""
+        self.same("how long does a dog live", "how long do dogs live")
+        self.same("what is a password", "what are passwords")
+
+    def test_a_subject_behind_a_whole_opening_is_counted(self) -> None:
+        """Where the auxiliary is part of what is asked for; but the meaning of a word is that of its plural."""
+        self.different("what is the price of apple", "what is the price of apples", Veto.COUNT)
+        self.different("how old is alien", "how old are aliens", Veto.COUNT)
+        self.same("what is the meaning of ghost", "what is the meaning of ghosts")
+
+    def test_what_is_asked_for_is_not_counted(self) -> None:
+        """Between the question word and the auxiliary."""
+        self.same("what ticket office is open in Rome", "what tickets office is open in Rome")
+        self.same("what ticket office is open in Rome", "what ticket offices are open in Rome")
+        self.different("what part of the old file is safe", "what part of the old files is safe", Veto.COUNT)
+
+    def test_a_possessive_mark_may_be_left_out(self) -> None:
+        """Then the owner looks like many; not so behind a definite word, where it may be many."""
+        self.same("who is obama's wife", "who is obamas wife")
+        self.same("where can I buy obama's book", "where can I buy obamas book")
+        self.different("is the dog's food safe", "is the dogs food safe", Veto.COUNT)
 
 
 class VerbTest(QuestionCase):
@@ -79,9 +122,14 @@ class CountedTest(QuestionCase):
 
     def test_each_word_has_a_count(self) -> None:
         """Small words, pasts and nothing at all too."""
-        self.assertEqual(counted([], None), [])
-        self.assertEqual(counted([], Frame.WHO), [])
+        self.assertEqual(counted([], None, None), [])
+        self.assertEqual(counted([], Frame.WHO, None), [])
+        self.assertEqual(counted([], None, 0), [])
         self.assertEqual(
-            counted(["directed", "the", "files", "of", "dog"], Frame.WHO),
+            counted(["directed", "the", "files", "of", "dog"], Frame.WHO, None),
             [Count.UNTOLD, Count.UNTOLD, Count.MANY, Count.UNTOLD, Count.ONE],
         )
+        self.assertEqual(
+            counted(["old", "cars", "are", "files"], None, 2), [Count.UNTOLD, Count.UNTOLD, Count.UNTOLD, Count.MANY]
+        )
+        self.assertEqual(counted(["dogs", "a", "dog"], None, 1), [Count.UNTOLD, Count.UNTOLD, Count.UNTOLD])

@@ -11,7 +11,7 @@ SYNONYMS = (
     ("Where can I {} a ticket?", "buy purchase", "sell"),
     ("How do I {} a chair?", "fix repair mend", "paint"),
     ("When does term {}?", "begin start commence", "end"),
-    ("When does the film {}?", "end finish", "begin"),
+    ("When does the party {}?", "end finish", "begin"),
     ("How fast can a {} go?", "car automobile", "train"),
     ("Should I see a {}?", "doctor physician", "dentist"),
     ("How {} is too {}?", "big large", "small"),
@@ -25,7 +25,7 @@ SYNONYMS = (
     ("How do I claim a {}?", "refund reimbursement", "discount"),
     ("Does Norway {} hunting?", "allow permit", "tax"),
     ("Which countries {} alcohol?", "ban prohibit forbid", "allow"),
-    ("How do I {} a letter?", "send ship dispatch", "write"),
+    ("How do I {} a letter?", "send ship dispatch", "read"),
     ("How do I track a {}?", "parcel package", "letter"),
     ("Which {} won in 1999?", "film movie", "song"),
     ("Who invented the {}?", "phone telephone", "radio"),
@@ -55,7 +55,7 @@ SYNONYMS = (
     ("How do I {} with a clinic?", "register enrol enroll", "speak"),
     ("What is the {} speed?", "maximum max", "minimum"),
     ("What is the {} age?", "minimum min", "maximum"),
-    ("Which languages do Swiss people {}?", "speak talk", "write"),
+    ("Which languages do Swiss people {}?", "speak talk", "learn"),
     ("Can {} see me?", "someone somebody", "nobody"),
     ("Can {} join?", "anyone anybody", "nobody"),
     ("How do I learn {}?", "math mathematics maths", "physics"),
@@ -195,6 +195,12 @@ def pairs(table: str) -> list[tuple[str, str]]:
     return [(one, other.replace("_", " ")) for one, other in (row.split("=") for row in table.split())]
 
 
+WORKS = (
+    "album author band cast compose composer direct director film lyric movie novel play plot release sequel series"
+    " sing singer song soundtrack star write writer"
+)
+
+
 class SynonymsTest(QuestionCase):
     """Rows of words that ask for the same thing."""
 
@@ -332,3 +338,29 @@ class NamesTest(QuestionCase):
 
 if __name__ == "__main__":
     unittest.main()
+
+
+class WorksTest(QuestionCase):
+    """Films, songs and books, which are called by any word."""
+
+    def test_no_word_is_exchanged_beside_one_of_works(self) -> None:
+        """Each of them, in either order; beside any other word it is."""
+        for word in WORKS.split():
+            self.different(f"is the {word} in a big shop", f"is the {word} in a large shop", Veto.CONTENT)
+            self.different(f"is a kid in the {word}", f"is a child in the {word}", Veto.CONTENT)
+        self.same("is the tale in a big shop", "is the tale in a large store")
+        self.assertEqual(set(WORKS.split()), lexicon.WORKS)
+
+    def test_a_name_is_not_another_of_its_row(self) -> None:
+        """Where no capital tells that it is one, and where one does."""
+        self.different("who directed brave", "who directed courageous", Veto.CONTENT)
+        self.different("Who starred in Holiday?", "Who starred in Vacation?", Veto.CONTENT)
+        self.different("when was kids released", "when was children released", Veto.CONTENT)
+        self.different("who wrote about maths", "who wrote about mathematics", Veto.CONTENT)
+        self.different("who directed drive", "who directed driven", Veto.CONTENT)
+
+    def test_words_of_works_have_their_synonyms_and_others_their_spellings(self) -> None:
+        """The film is the movie, and its colour is its color."""
+        self.same("who directed the film about 1984", "who directed the movie about 1984")
+        self.same("is the writer of Dune alive", "is the author of Dune alive")
+        self.same("who wrote the colour purple", "who wrote the color purple")

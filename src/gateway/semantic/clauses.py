@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from gateway.semantic.frames import Frame, Opening
-from gateway.semantic.grammar import ARTICLES, AUXILIARIES, CLOSED, PREPOSITIONS, QUESTION_WORDS
+from gateway.semantic.grammar import ARTICLES, AUXILIARIES, CLOSED, POSSESSIVE, PREPOSITIONS, QUESTION_WORDS
 from gateway.semantic.inflection import PAST
-from gateway.semantic.tokens import OF, POSSESSIVE, Said, Token
+from gateway.semantic.tokens import OF, Said, Token
 
 _BE: Final = frozenset({"is", "are", "was", "were"})
 _DETERMINERS: Final = ARTICLES | {"my", "your"}

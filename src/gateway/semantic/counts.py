@@ -3,9 +3,11 @@
 Plural and singular have one key, since what is asked of a file is asked of files. Not so where a number is part of what
 is asked. Rules:
 - behind a definite word it is: the file is not the files, nor my child my children
-- so it is of a last noun with no word before it to say which: who directed Alien is not who directed Aliens
+- so it is of a noun with no word before it to say which: when was Alien released is not when was Aliens released
 - behind `a`, `any` or a number it is not; what is counted is compared elsewhere
-- the ending of a verb is none of a noun: behind a plural, and where the subject comes first, behind a singular
+- nor is it of a noun before a possessive mark, which people leave out: Obamas wife is Obama's
+- the ending of a verb is none of a noun: behind a plural, where a phrase begins, and where the subject comes first,
+  behind a singular
 """
 
 from collections.abc import Sequence
@@ -15,7 +17,7 @@ from typing import Final
 
 from gateway.semantic import lexicon
 from gateway.semantic.frames import Frame
-from gateway.semantic.grammar import is_noun
+from gateway.semantic.grammar import POSSESSIVE, is_noun
 from gateway.semantic.inflection import form_of
 from gateway.semantic.patterns import word_set
 
@@ -28,31 +30,40 @@ class Count(Enum):
     MANY = auto()
 
 
-def counted(words: Sequence[str], frame: Frame | None) -> list[Count]:
-    """The count of each word behind an opening; `frame` is None where no verb in the third person may follow."""
+def counted(words: Sequence[str], frame: Frame | None, subject: int | None) -> list[Count]:
+    """The count of each word behind an opening.
+
+    frame    None where no verb in the third person may follow
+    subject  where the one begins that stands behind an auxiliary; None if there is none
+    """
     counts: list[Count] = []
     opener, phrase = "", list[str]()
-    for word in [*words, ""]:
+    for place, word in enumerate([*words, ""]):
+        if place == subject:
+            counts += [Count.UNTOLD] * len(phrase) if not opener else _in_phrase(opener, phrase, "", None)
+            opener, phrase = _SUBJECT, []
         if is_noun(word) and word not in _INDEFINITE:
             phrase.append(word)
             continue
-        counts += _in_phrase(opener, phrase, frame if len(counts) < 2 else None)
+        counts += _in_phrase(opener, phrase, word, frame if len(counts) < 2 else None)
         counts.append(Count.UNTOLD)
         opener, phrase = word, []
     return counts[:-1]
 
 
-def _in_phrase(opener: str, phrase: Sequence[str], frame: Frame | None) -> list[Count]:
+def _in_phrase(opener: str, phrase: Sequence[str], closer: str, frame: Frame | None) -> list[Count]:
     """Of the words between two small ones; `frame` is None unless the phrase begins what is said."""
     endings = [_ending(word) for word in phrase]
     if frame and (verb := 0 if frame is Frame.WHO and phrase and not opener else _verb(endings)) is not None:
         endings[verb] = Count.UNTOLD
-    if opener in _DEFINITE:
+    if phrase and closer == POSSESSIVE and opener not in _DEFINITE:
+        endings[-1] = Count.UNTOLD
+    if opener in _DEFINITE or opener == _SUBJECT:
         least = 0
-    elif opener in _INDEFINITE or any(map(_is_number, phrase)) or not (opener or phrase[1:]):
+    elif opener in _INDEFINITE or any(map(_is_number, phrase)):
         least = len(phrase)
     else:
-        least = len(phrase) - 1
+        least = 1 if phrase[1:] or not opener else 0
     return [
         Count.UNTOLD if place < least or (place and _shows(phrase[place - 1], endings[place - 1])) else ending
         for place, ending in enumerate(endings)
@@ -80,6 +91,8 @@ def _is_number(word: str) -> bool:
     return word[0].isdigit() or word in lexicon.NUMBERS
 
 
+_SUBJECT: Final = " "
+"""Opens a subject that stands right behind an auxiliary; no word of a text is blank."""
 _DEFINITE: Final = word_set("the my our your his her its their 's")
 _INDEFINITE: Final = word_set("a an any some no each every")
 _NO_PLURALS: Final = word_set("mathematics maths")

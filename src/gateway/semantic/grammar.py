@@ -57,6 +57,9 @@ PREPOSITIONS: Final = word_set(
     " against over under above below between through across behind near within upon onto toward towards among along"
 )
 
+POSSESSIVE: Final = "'s"
+"""What is parted from a noun; a word of its own from then on."""
+
 MENTIONS: Final = word_set("say spell pronounce translate word phrase")
 """Words of a question about words, in which even an article or a sound may be what is asked about."""
 

@@ -82,6 +82,13 @@ SYNONYMS: Final = (
     Synonyms("father dad", "informal word for one person"),
 )
 
+WORKS: Final = word_set(
+    "album author band cast compose composer direct director film lyric movie novel play plot release sequel series"
+    " sing singer song soundtrack star write writer"
+)
+"""Base forms of words that are said of films, songs and books. What is one is called by any word in any case, so in a
+question with one of these no other word is exchanged for a synonym: Brave is not Courageous, nor Holiday Vacation."""
+
 SPELLINGS: Final = {
     "analyse": "analyze",
     "behaviour": "behavior",

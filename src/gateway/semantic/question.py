@@ -8,13 +8,14 @@ from gateway.semantic.clauses import direct, settled, unfronted
 from gateway.semantic.counts import Count
 from gateway.semantic.expansion import expanded
 from gateway.semantic.frames import Frame, framed
+from gateway.semantic.grammar import POSSESSIVE
 from gateway.semantic.manners import bare
 from gateway.semantic.plain import plain, quotations
 from gateway.semantic.slots import slotted
-from gateway.semantic.tokens import OF, POSSESSIVE, said
+from gateway.semantic.tokens import OF, said
 from gateway.semantic.words import Capitals, scan
 
-VERSION: Final = 2
+VERSION: Final = 3
 """Goes up with every change of what is read or compared; part of every key, so that old entries are found no more."""
 
 BINDERS: Final = frozenset({OF, POSSESSIVE})

@@ -12,9 +12,9 @@ from enum import StrEnum
 from typing import Final
 
 from gateway.semantic.frames import Frame
-from gateway.semantic.grammar import NEGATIONS, PREPOSITIONS
+from gateway.semantic.grammar import NEGATIONS, POSSESSIVE, PREPOSITIONS
 from gateway.semantic.question import BINDERS, Question
-from gateway.semantic.tokens import NUMBER, OF, POSSESSIVE
+from gateway.semantic.tokens import NUMBER, OF
 
 
 class Veto(StrEnum):

@@ -6,6 +6,7 @@ and signs included. Rules:
 - an article says nothing before a noun; before a small word, a sign or the end it is a name (vitamin a, the who)
 - `have` at the end of a question with `do` says nothing: what does it have
 - a unit is a unit behind a number only, and `of` behind a unit says nothing
+- in a question about a film, a song or a book a word has no synonym: it may be the name
 - in a question about words nothing is dropped; nor is stress in a list, before a preposition or at the end
 - a single word whose meaning is asked is kept as it is written
 """
@@ -22,7 +23,6 @@ from gateway.semantic.inflection import form_of
 from gateway.semantic.words import PAUSES
 
 OF: Final = "of"
-POSSESSIVE: Final = "'s"
 NUMBER: Final = "#"
 """Begins the key of a number."""
 
@@ -48,22 +48,24 @@ def said(words: Sequence[str], frame: Frame) -> Said:
     words = [word for word in words if word not in PAUSES]
     place = _first_auxiliary(words) if frame in HOLDS_AUXILIARY else None
     if place is None:
-        return Said(_tokens(words, counted(words, frame if frame in HOLDS_AUXILIARY else None)), "", "")
+        return Said(_tokens(words, _counted(words, frame)), "", "")
     auxiliary = AUXILIARIES[words[place]]
     rest = words[:place] + words[place + 1 :]
     if frame is Frame.WHAT and place == 0 and len(rest) == 2 and rest[1] == "mean":
         return Said([Token(rest[0] if rest[0] in CLOSED else _key(rest[0])), Token("mean")], *auxiliary)
     if auxiliary.kind == "do" and rest and rest[-1] == "have":
         rest.pop()
-    return Said(_tokens(rest, counted(rest, None)), *auxiliary)
+    return Said(_tokens(rest, counted(rest, None, place)), *auxiliary)
 
 
-def key_of(word: str) -> str:
-    """The key that a word shares with its other forms, spellings and synonyms."""
+def key_of(word: str, *, of_works: bool = False) -> str:
+    """The key that a word shares with its other forms, spellings and synonyms; the last not in a question of works."""
     word = lexicon.SPELLINGS.get(word, word)
+    base, mark = form_of(word)
+    if of_works and base not in lexicon.WORKS:
+        return base + mark
     if word in _SYNONYMS:
         return _SYNONYMS[word]
-    base, mark = form_of(word)
     return _SYNONYMS.get(base, base) + mark
 
 
@@ -71,9 +73,17 @@ def _first_auxiliary(words: Sequence[str]) -> int | None:
     return next((place for place, word in enumerate(words) if word in AUXILIARIES), None)
 
 
+def _counted(words: Sequence[str], frame: Frame) -> list[Count]:
+    """Of words without an auxiliary: most frames of that kind are opened by one, and their subject follows."""
+    if frame in HOLDS_AUXILIARY:
+        return counted(words, frame, None)
+    return counted(words, None, None if frame is Frame.MEANING else 0)
+
+
 def _tokens(words: Sequence[str], counts: Sequence[Count]) -> list[Token]:
     tokens: list[Token] = []
     keeps_all = not MENTIONS.isdisjoint(words)
+    of_works = any(form_of(word).base in lexicon.WORKS for word in words)
     has_article, behind_number, behind_unit, before = False, False, False, ""
     for (word, following), count in zip(pairwise([*words, ""]), counts, strict=True):
         if word in ARTICLES and is_noun(following) and not keeps_all:
@@ -84,20 +94,20 @@ def _tokens(words: Sequence[str], counts: Sequence[Count]) -> list[Token]:
         if word in SILENT and not (keeps_all or before in _LISTS or following in _LISTS_OR_ENDS):
             continue
         unit = _UNITS.get(word) if behind_number else None
-        key = _key(word) if unit is None else unit
+        key = _key(word, of_works=of_works) if unit is None else unit
         tokens.append(Token(key, has_article, count))
         has_article, behind_number, behind_unit, before = False, key[0] == NUMBER, unit is not None, word
     return tokens
 
 
-def _key(word: str) -> str:
+def _key(word: str, *, of_works: bool = False) -> str:
     if number := lexicon.NUMBERS.get(word):
         return NUMBER + number
     if word[0].isdigit():
         return NUMBER + word
     if word in PRONOUNS:
         return PRONOUNS[word]
-    return word if word in CLOSED else key_of(word)
+    return word if word in CLOSED else key_of(word, of_works=of_works)
 
 
 _LISTS: Final = PREPOSITIONS | {"and", "or"}
