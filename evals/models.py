@@ -9,8 +9,8 @@ from typing import Any
 
 from evals.items import Item, answer
 from gateway.context import Caller
-from gateway.fake_provider import FakeProvider
-from gateway.providers import Provider, ProviderAnswer, UpstreamCall
+from gateway.fake_provider import FakeCall, FakeProvider
+from gateway.providers import ProviderAnswer, UpstreamCall
 from gateway.types import Tier
 from llmkit.prices import Price
 from llmkit.types import Usage
@@ -37,25 +37,29 @@ price = {{ input = {input}, output = {output} }}
 """
 
 
-def config(*, cache_ttl_s: float) -> str:
-    """The configuration; a lifetime of 0 turns the exact cache off."""
-    head = f'[store]\ndurability = "normal"\n[cache]\nexact_ttl_s = {cache_ttl_s:g}\n'
+def config(*, cache_ttl_s: float, semantic: bool = False) -> str:
+    """The configuration; a lifetime of 0 turns the exact cache off, which the semantic one needs."""
+    cache = f"[cache]\nexact_ttl_s = {cache_ttl_s:g}\nsemantic = {str(semantic).lower()}\n"
+    head = f'[store]\ndurability = "normal"\n{cache}'
     return head + "".join(_DEPLOYMENT.format(tier=tier, **price) for tier, price in PRICES.items())
 
 
 class Model:
-    """An upstream whose answer follows from the request alone."""
+    """An upstream whose answer follows from the request alone. `calls` is its own meter."""
 
     def __init__(self, name: str, says: Callable[[Mapping[str, Any]], str]) -> None:
         self.name = name
+        self.calls: list[FakeCall] = []
         self._says = says
 
     async def open(self, call: UpstreamCall, caller: Caller) -> ProviderAnswer:
-        text = self._says(json.loads(call.body))
-        return await FakeProvider([{"text": text}], name=self.name).open(call, caller)
+        provider = FakeProvider([{"text": self._says(json.loads(call.body))}], name=self.name)
+        answered = await provider.open(call, caller)
+        self.calls += provider.calls
+        return answered
 
 
-def models(items: Iterable[Item], *, seed: int, invalid_share: float) -> dict[str, Provider]:
+def models(items: Iterable[Item], *, seed: int, invalid_share: float) -> dict[str, Model]:
     """A model for each tier, which looks up the question that it is asked."""
     by_text = {item.text: item for item in items}
 
@@ -68,6 +72,19 @@ def models(items: Iterable[Item], *, seed: int, invalid_share: float) -> dict[st
         return Model(tier, says)
 
     return {tier: model(tier) for tier in Tier}
+
+
+def tokens(every: Mapping[str, Model]) -> dict[str, dict[str, int]]:
+    """What the models that were called at all have billed, by deployment."""
+    return {
+        tier: {
+            "prompt": sum(call.billed.prompt_tokens for call in model.calls if call.billed),
+            "completion": sum(call.billed.completion_tokens for call in model.calls if call.billed),
+            "calls": len(model.calls),
+        }
+        for tier, model in sorted(every.items())
+        if model.calls
+    }
 
 
 def bill_nanousd(tokens: Mapping[str, Mapping[str, int]], prices: Mapping[str, Mapping[str, str]]) -> int:

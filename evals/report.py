@@ -143,7 +143,15 @@ def render(readme: str, artifacts: Artifacts, long_runs: Artifacts) -> str:
     readme = between(readme, "failing-evals", failing([*judgements, *long_judgements]))
     for name, figures in long_runs.items():
         readme = between(readme, name, "\n".join(_long_brief(name, figures)))
+    if waterfall.NAME in artifacts:
+        readme = between(readme, waterfall.NAME, "\n".join(_savings(artifacts[waterfall.NAME])))
     return between(readme, "evals", "\n".join(block))
+
+
+def _savings(artifact: Artifact) -> Iterator[str]:
+    """The steps down to the semantic cache; the other workload is in DETAILS."""
+    yield from waterfall.told(artifact, "in_other_words")
+    yield from ("", *waterfall.told_wrong(artifact), "", _provenance(artifact))
 
 
 def render_details(artifacts: Artifacts, long_runs: Artifacts) -> str:

@@ -32,7 +32,7 @@ def scored(
     return {
         "n": sum(map(len, sets.values())) + len(stream or ()),
         "corpus": semantic_corpus.VERSION,
-        "files": semantic_corpus.digests(),
+        "files": semantic_corpus.digests() | semantic_corpus.stream_digest(),
         "verifier": judge.version,
         "sets": {name: _without_texts(name, semantic_score.told(_judged(sets[name], judge), 0.0)) for name in sets},
         "every_text": {name: [pair.id for pair in _wrong(sets[name], bare)] for name in sets},
@@ -87,7 +87,7 @@ def lines(artifact: Artifact) -> list[str]:
     streams = {} if stream is None else {STREAM: stream}
     rows = [f"Verifier {artifact['verifier']}, corpus {artifact['corpus']}.", ""]
     rows += semantic_show.table(sets | streams)
-    rows += ["", *_told_wrong(sets), f"If every text were looked up: {_slips(artifact['every_text'])}."]
+    rows += ["", *missing(sets), *_told_wrong(sets), f"If every text were looked up: {_slips(artifact['every_text'])}."]
     if stream is not None:
         rows.append(
             f"Of the hits of {STREAM} whose keys differ, {len(stream['read'])} were read and are one question"
@@ -96,6 +96,12 @@ def lines(artifact: Artifact) -> list[str]:
     refused = {name: told["vetoes"] for name, told in (sets | streams).items()}
     rows += [f"Refused of {name}: {_counts(reasons)}." for name, reasons in refused.items()]
     return rows
+
+
+def missing(sets: Mapping[str, Any]) -> list[str]:
+    """How one gets each set that is not among these."""
+    sources = semantic_corpus.SETS.items()
+    return [f"Not measured: {name}. {source.name} {source.origin}." for name, source in sources if name not in sets]
 
 
 def _told_wrong(sets: Mapping[str, Any]) -> list[str]:

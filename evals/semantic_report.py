@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from evals import semantic_corpus, semantic_score, semantic_show
+from evals import semantic_corpus, semantic_gate, semantic_score, semantic_show
 from evals.gates import PREREGISTRATION, Gate, gates_of
 from evals.stats import most_failures
 
@@ -98,6 +98,7 @@ def summary(figures: Figures) -> Iterator[str]:
     )
     yield ""
     yield from semantic_show.brief(figures["sets"])
+    yield from (f"\n{line}" for line in semantic_gate.missing(figures["sets"]))
     if stream is not None:
         yield (
             f"\nReplayed, {stream['questions']} distinct questions of WebQuestions: {stream['hits']} hits, "

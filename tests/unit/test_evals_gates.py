@@ -1,5 +1,6 @@
 """Bounds are read from what was written down before, and a number on the wrong side of one is called failed."""
 
+import copy
 import json
 import unittest
 from typing import Any
@@ -123,10 +124,10 @@ class ReportTest(unittest.TestCase):
 
     def test_a_failed_gate_is_named_above_the_fold(self) -> None:
         """With its value and its bound."""
-        waterfall = self.artifacts["waterfall"]
-        spoilt = waterfall | {"routed_and_cached": waterfall["routed_and_cached"] | {"wrong_hits": 1}}
+        spoilt = copy.deepcopy(self.artifacts["waterfall"])
+        spoilt["workloads"]["synthetic"]["steps"]["routed_and_cached"]["hit"]["wrong"] = 1
         said = report.failing(report.judged(self.artifacts | {"waterfall": spoilt}))
-        self.assertIn("savings: wrong answers from the cache (1 answers; bound <= 0 answers)", said)
+        self.assertIn("savings: wrong answers from the exact cache (1 answers; bound <= 0 answers)", said)
         self.assertNotIn("savings: wrong answers", report.failing(report.judged(self.artifacts)))
 
     def test_of_a_failed_scenario_only_what_failed_is_named(self) -> None:

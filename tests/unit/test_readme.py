@@ -59,6 +59,11 @@ class ReadmeTest(unittest.TestCase):
         self.assertLess(README.index("<!-- failing -->"), README.index("\n## "))
 
 
+def last_step(artifact: Any) -> Any:
+    """Of the waterfall: both caches."""
+    return artifact["workloads"]["in_other_words"]["steps"]["cached_semantically"]
+
+
 class EvalsTest(unittest.TestCase):
     """The numbers of the evals."""
 
@@ -116,8 +121,10 @@ class EvalsTest(unittest.TestCase):
     def test_the_savings_follow_from_tokens_and_prices(self) -> None:
         """What the ledger said they cost is what the price book says."""
         artifact = self.artifacts["waterfall"]
-        for step in waterfall.STEPS:
-            self.assertEqual(waterfall.cost_nanousd(artifact, step), artifact[step]["cost_nanousd"])
+        for name, played in artifact["workloads"].items():
+            for step in played["steps"]:
+                cost = artifact["workloads"][name]["steps"][step]["cost_nanousd"]
+                self.assertEqual(waterfall.cost_nanousd(artifact, name, step), cost)
 
     def test_other_conditions_would_turn_this_red(self) -> None:
         """Each eval's commit is shown, and each long run's."""
@@ -138,7 +145,7 @@ class EvalsTest(unittest.TestCase):
     def test_another_result_would_turn_this_red(self) -> None:
         """One wrong hit, one item, one failure: each is shown."""
         spoils: dict[str, Callable[[Any], object]] = {
-            "waterfall": lambda artifact: artifact["routed_and_cached"].update(wrong_hits=1),
+            "waterfall": lambda artifact: last_step(artifact)["hit"].update(wrong=1),
             "router": lambda artifact: artifact["rules"]["right"].__setitem__(0, not artifact["rules"]["right"][0]),
             "scenarios": lambda artifact: artifact["scenarios"]["slow"].update(success_percent=98),
             "retries": lambda artifact: artifact["cases"]["outage"].update(attempts_per_request=2),
@@ -152,6 +159,19 @@ class EvalsTest(unittest.TestCase):
                 self.setUp()
                 spoil(self.artifacts[name])
                 self.assert_red()
+
+    def test_the_readme_has_the_savings_with_their_wrong_answers(self) -> None:
+        """Step by step, in the words of the details; another wrong answer would turn this red, and be named."""
+        block = README.partition("<!-- waterfall -->\n")[2].partition("<!-- /waterfall -->")[0]
+        for line in waterfall.told(self.artifacts["waterfall"], "in_other_words"):
+            self.assertIn(f"{line}\n", block)
+            self.assertIn(f"{line}\n", DETAILS)
+        last = last_step(self.artifacts["waterfall"])
+        last["wrong_hits"] = [["How much is tea?", "How much is coffee?"]]
+        last["semantic"].update(wrong=1, different_wrong=1)
+        rendered = self.render()
+        self.assertIn("'How much is tea?' was given the answer to 'How much is coffee?'.", rendered)
+        self.assertIn("savings: wrong answers from the semantic cache (1 answers; bound <= 0 answers)", rendered)
 
     def test_a_gate_that_begins_to_fail_shows_above_the_fold(self) -> None:
         """Not only in the table."""

@@ -56,6 +56,19 @@ class MeasuredTest(unittest.TestCase):
         self.assertEqual(set(measured.values()), {None})
         self.assertNotIn("webquestions", "\n".join(semantic_gate.lines(scored(stream=None))))
 
+    def test_what_is_not_measured_says_how_to_get_it(self) -> None:
+        """Where the file is to lie, or what installs it; nothing of what is there."""
+        some = {name: pairs for name, pairs in SETS.items() if name not in ("fow", "adversarial")} | {
+            "rewordings": [SAME]
+        }
+        fow, attacks = semantic_gate.missing(scored(sets=some)["sets"])
+        self.assertTrue(
+            fow.startswith("Not measured: fow. fow_cache/data/pairs.jsonl comes with fow-cache 0.1.0, which `")
+        )
+        self.assertIn("`pip install -e '.[evals]'`", fow)
+        self.assertIn("adversarial.json lies beside the checkout, in ../shared/data/semantic.", attacks)
+        self.assertIn("Not measured: fow.", "\n".join(semantic_gate.lines(scored(sets=some))))
+
     def test_a_differing_key_that_was_read_is_not_wrong(self) -> None:
         """It is told beside those that nobody has read; another pair of ids says nothing of it."""
         read = scored(read={("q-2", "q-1")})
@@ -102,8 +115,10 @@ class CommittedTest(unittest.TestCase):
         now = json.loads(json.dumps(semantic_gate.scored(own, None, set())))
         self.assertEqual({name: self.artifact["sets"][name] for name in own}, now["sets"])
         self.assertEqual(self.artifact["verifier"], now["verifier"])
-        for name, digest in semantic_corpus.digests().items():
-            self.assertEqual(self.artifact["files"][name], digest)
+        digests = semantic_corpus.digests() | semantic_corpus.stream_digest()
+        self.assertLessEqual(set(semantic_corpus.digests(semantic_corpus.WRITTEN)), set(self.artifact["files"]))
+        for name in digests.keys() & self.artifact["files"].keys():
+            self.assertEqual(self.artifact["files"][name], digests[name])
 
     def test_the_sweep_is_of_the_same_verifier_and_pairs(self) -> None:
         """`python -m evals.semantic_cache --sweep` says the same of every set where no embedder is asked."""

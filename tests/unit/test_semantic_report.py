@@ -96,6 +96,8 @@ class MeasuredTest(unittest.TestCase):
             {name.partition(".")[2] for name in missing},
             {"cosine_recall", "capitals_recall", "wrong", "unkeyed", "near_miss_rate", "precision"},
         )
+        self.assertIn("\nNot measured: fow. fow_cache/", "\n".join(semantic_report.summary(figures(sets=sets))))
+        self.assertNotIn("Not measured", "\n".join(semantic_report.summary(figures())))
         alone = measured(figures(embedders={"hash": {}}, curves=figures()["curves"][:1], stream=None))
         self.assertEqual(
             {name.partition(".")[2] for name, value in alone.items() if value is None},

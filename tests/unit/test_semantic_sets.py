@@ -4,9 +4,10 @@ import json
 import unittest
 from typing import Any
 
-from evals.semantic_sets import Asked, BadLine, Pair, read_pairs, read_stream
+from evals.semantic_sets import Asked, BadLine, Pair, read_fow, read_pairs, read_stream
 
 PAIR: dict[str, Any] = {"a": "How?", "b": "How so?", "same": True, "kind": "light"}
+FOW: dict[str, Any] = {"id": "n-1", "category": "negation", "a": "x", "b": "not x", "same_answer": False, "style": "s"}
 
 
 def lines(*values: object) -> bytes:
@@ -25,12 +26,12 @@ class PairsTest(unittest.TestCase):
         self.assertIn(why, str(caught.exception))
 
     def test_a_pair_has_the_name_and_split_that_its_line_gives(self) -> None:
-        """Else the line's number, and no split; what else stands there is left alone."""
-        raw = lines(PAIR | {"id": "x-1", "split": "test", "group": 7}, PAIR | {"same": False})
+        """Else the line's number, no split and no group; what else stands there is left alone."""
+        raw = lines(PAIR | {"id": "x-1", "split": "test", "group": "g", "by": 7}, PAIR | {"same": False, "group": 7})
         self.assertEqual(
             read_pairs("some.jsonl", raw),
             [
-                Pair("x-1", "How?", "How so?", True, "light", "test"),
+                Pair("x-1", "How?", "How so?", True, "light", "test", "g"),
                 Pair("2", "How?", "How so?", False, "light", ""),
             ],
         )
@@ -79,6 +80,34 @@ class PairsTest(unittest.TestCase):
         """It is refused, so that nobody reads no errors in it."""
         self.assert_refused(b"", "1", "no pair")
         self.assert_refused(b"\n \n", "1", "no pair")
+
+
+class FowTest(unittest.TestCase):
+    """Lines in the form of fow-cache."""
+
+    def test_its_words_are_ours(self) -> None:
+        """A category is a kind of paraphrases or of near-misses; what it calls ambiguous is left out."""
+        raw = lines(
+            FOW,
+            FOW | {"id": "n-2", "ambiguous": "complementary"},
+            FOW | {"id": "n-3", "ambiguous": "", "category": "reworded", "same_answer": True},
+        )
+        self.assertEqual(
+            read_fow("fow", raw),
+            [
+                Pair("n-1", "x", "not x", False, "near_negation", ""),
+                Pair("n-3", "x", "not x", True, "para_reworded", ""),
+            ],
+        )
+
+    def test_another_form_is_refused(self) -> None:
+        """With its place; nobody reads a file that is not what it was as no errors."""
+        for field, value in (("a", ""), ("b", 7), ("category", None), ("same_answer", 0), ("ambiguous", True)):
+            with self.subTest(field), self.assertRaisesRegex(BadLine, f"^fow:2: `{field}`"):
+                read_fow("fow", lines(FOW, FOW | {field: value}))
+        for raw in (b"", lines(FOW | {"ambiguous": "complementary"})):
+            with self.assertRaisesRegex(BadLine, "no pair"):
+                read_fow("fow", raw)
 
 
 class StreamTest(unittest.TestCase):
