@@ -638,6 +638,26 @@ class WriteAheadLogTest(StoreCase):
             self.store._give_back(reader)
 
 
+class PatienceTest(StoreCase):
+    """How often the flusher looks whether requests carry what is queued."""
+
+    def test_it_looks_less_often_while_they_do(self) -> None:
+        """Each look takes the interpreter from a request; a lull is seen within the longest wait."""
+        waits: list[float] = []
+
+        def wait(seconds: float) -> bool:
+            waits.append(seconds)
+            self.store._committed += len(waits) < 5
+            return False
+
+        with (
+            mock.patch.object(sqlite_store, "FLUSH_AFTER_S", 0.01),
+            mock.patch.object(self.store._stop, "wait", wait),
+        ):
+            self.store._leave_it_to_requests()
+        self.assertEqual(waits, [0.01, 0.02, 0.04, 0.04, 0.04])
+
+
 class SyncAheadTest(StoreCase):
     """The flusher syncs the log while commits go on, so that copying it finds little to sync."""
 
