@@ -206,12 +206,13 @@ class SqliteStore:
     async def transact(self, work: Work[T]) -> T:
         return self._transact(work)
 
-    def enqueue(self, work: Work[object], *, vital: bool = True) -> None:
+    def enqueue(self, work: Work[object], *, vital: bool = True) -> bool:
         if not vital and len(self._queue) >= MOST_QUEUED:
             self.dropped += 1
-            return
+            return False
         self._queue.append(work)
         self._alarm()
+        return True
 
     async def read(self, sql: str, params: Sequence[Value] = ()) -> list[Record]:
         with self._lent_reader() as reader:

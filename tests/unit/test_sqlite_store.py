@@ -22,6 +22,7 @@ from gateway.ledger import Ledger
 from gateway.sqlite_file import has_wal_reset_bug
 from gateway.sqlite_store import SqliteStore
 from gateway.store import Doing, Durability, Transaction, Work
+from tests.support.books import row
 from tests.support.connections import Fuse, disk_error, watched
 
 PATIENCE_S = 20.0
@@ -656,6 +657,39 @@ class PatienceTest(StoreCase):
         ):
             self.store._leave_it_to_requests()
         self.assertEqual(waits, [0.01, 0.02, 0.04, 0.04, 0.04])
+
+
+class WaitingRowsTest(StoreCase):
+    """Rows without money that wait in the ledger, and the work that waits here to write them."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.ledger = Ledger(self.store, FakeClock())
+        drive(self.ledger.open(pid=1, machine_boot=""))
+
+    def record(self, *requests: str) -> None:
+        for request in requests:
+            self.ledger.record(row(request))
+
+    def recorded(self) -> list[str]:
+        self.store.flush()
+        return [request for (request,) in drive(self.store.read("SELECT request_id FROM requests ORDER BY id"))]
+
+    def test_a_failed_commit_writes_them_again(self) -> None:
+        """Each once, and with them what came meanwhile."""
+        self.record("a", "b")
+        self.fuse.times = 1
+        self.assertRaises(StoreUnavailable, self.store.flush)
+        self.record("c")
+        self.assertEqual(self.recorded(), ["a", "b", "c"])
+
+    def test_what_is_dropped_here_does_not_wait_there(self) -> None:
+        """It is counted once; what comes later is written."""
+        with mock.patch.object(sqlite_store, "MOST_QUEUED", 2):
+            self.record("a", "b", "c")
+        self.assertEqual((self.recorded(), self.store.dropped), (["a", "b"], 1))
+        self.record("d")
+        self.assertEqual(self.recorded(), ["a", "b", "d"])
 
 
 class SyncAheadTest(StoreCase):
