@@ -76,12 +76,13 @@ class Store(Readable, Protocol):
         """
         ...
 
-    def enqueue(self, work: Work[object], *, vital: bool = True) -> None:
+    def enqueue(self, work: Work[object], *, vital: bool = True) -> bool:
         """Promise to commit `work` soon, and before any transact() that starts after this call.
 
         Never blocks, never raises, takes no lock: a finaliser may call it. After a failed commit it is tried again
         until one succeeds, so it is lost only with the process, or by an error of its own, which is reported.
         vital  False allows the store to drop it, and count that, when very much waits already
+        Returns whether it was kept.
         """
         ...
 

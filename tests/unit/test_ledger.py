@@ -3,10 +3,12 @@
 import contextlib
 import unittest
 from typing import Any
+from unittest import mock
 
+from gateway import rows
 from gateway.errors import BudgetExceeded, BudgetReserved, StoreUnavailable
 from gateway.holds import AlreadyResolved, OnCrash, Outcome, Policy, Purpose, Reservation
-from gateway.ledger import Ledger
+from gateway.ledger import ROWS_AT_ONCE, Ledger
 from gateway.levels import LevelState, NamedLevel, Scope
 from gateway.migrations import MAX_NANOUSD
 from gateway.store import Durability, T, Work
@@ -830,6 +832,17 @@ class QueuedTest(LedgerCase):
         self.book.flush()
         self.assertEqual([("refused", "none", 0)], self.fates())
 
+    def test_rows_without_money_are_written_many_at_once(self) -> None:
+        """In their order; a request that has a row already keeps that one."""
+        self.book.set_limits(100)
+        names = [f"refused_{number:02}" for number in range(ROWS_AT_ONCE + 8)]
+        with mock.patch.object(rows, "append_all", wraps=rows.append_all) as written:
+            for name in [*names, names[0]]:
+                self.book.ledger.record(row(name))
+            self.book.flush()
+        self.assertEqual([ROWS_AT_ONCE, 9], [len(call.args[1]) for call in written.call_args_list])
+        self.assertEqual([(name, "none", 0) for name in names], self.fates())
+
 
 class FullDiskTest(LedgerCase):
     """A disk that refuses one commit."""
@@ -874,8 +887,8 @@ class _FullDisk:
     async def transact(self, work: Work[T]) -> T:
         raise StoreUnavailable
 
-    def enqueue(self, work: Work[object], *, vital: bool = True) -> None:
-        self._store.enqueue(work, vital=vital)
+    def enqueue(self, work: Work[object], *, vital: bool = True) -> bool:
+        return self._store.enqueue(work, vital=vital)
 
     async def read(self, sql: str, params: Any = ()) -> Any:
         return await self._store.read(sql, params)

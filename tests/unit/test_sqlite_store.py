@@ -22,6 +22,7 @@ from gateway.ledger import Ledger
 from gateway.sqlite_file import has_wal_reset_bug
 from gateway.sqlite_store import SqliteStore
 from gateway.store import Doing, Durability, Transaction, Work
+from tests.support.books import row
 from tests.support.connections import Fuse, disk_error, watched
 
 PATIENCE_S = 20.0
@@ -636,6 +637,59 @@ class WriteAheadLogTest(StoreCase):
             self.assertEqual(self.names(), [])
         finally:
             self.store._give_back(reader)
+
+
+class PatienceTest(StoreCase):
+    """How often the flusher looks whether requests carry what is queued."""
+
+    def test_it_looks_less_often_while_they_do(self) -> None:
+        """Each look takes the interpreter from a request; a lull is seen within the longest wait."""
+        waits: list[float] = []
+
+        def wait(seconds: float) -> bool:
+            waits.append(seconds)
+            self.store._committed += len(waits) < 5
+            return False
+
+        with (
+            mock.patch.object(sqlite_store, "FLUSH_AFTER_S", 0.01),
+            mock.patch.object(self.store._stop, "wait", wait),
+        ):
+            self.store._leave_it_to_requests()
+        self.assertEqual(waits, [0.01, 0.02, 0.04, 0.04, 0.04])
+
+
+class WaitingRowsTest(StoreCase):
+    """Rows without money that wait in the ledger, and the work that waits here to write them."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.ledger = Ledger(self.store, FakeClock())
+        drive(self.ledger.open(pid=1, machine_boot=""))
+
+    def record(self, *requests: str) -> None:
+        for request in requests:
+            self.ledger.record(row(request))
+
+    def recorded(self) -> list[str]:
+        self.store.flush()
+        return [request for (request,) in drive(self.store.read("SELECT request_id FROM requests ORDER BY id"))]
+
+    def test_a_failed_commit_writes_them_again(self) -> None:
+        """Each once, and with them what came meanwhile."""
+        self.record("a", "b")
+        self.fuse.times = 1
+        self.assertRaises(StoreUnavailable, self.store.flush)
+        self.record("c")
+        self.assertEqual(self.recorded(), ["a", "b", "c"])
+
+    def test_what_is_dropped_here_does_not_wait_there(self) -> None:
+        """It is counted once; what comes later is written."""
+        with mock.patch.object(sqlite_store, "MOST_QUEUED", 2):
+            self.record("a", "b", "c")
+        self.assertEqual((self.recorded(), self.store.dropped), (["a", "b"], 1))
+        self.record("d")
+        self.assertEqual(self.recorded(), ["a", "b", "d"])
 
 
 class SyncAheadTest(StoreCase):

@@ -205,9 +205,10 @@ class SimStore:
             raise refusals[0]
         return result  # type: ignore[return-value]
 
-    def enqueue(self, work: Work[object], *, vital: bool = True) -> None:
+    def enqueue(self, work: Work[object], *, vital: bool = True) -> bool:
         if not self._detached:
             self._queue.append(work)
+        return not self._detached
 
     async def read(self, sql: str, params: Sequence[Value] = ()) -> list[Record]:
         await Effect(Kind.LEDGER, "read")
