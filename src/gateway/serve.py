@@ -229,6 +229,8 @@ class Process:
         if has_wal_reset_bug():
             facts["warning"] = "this SQLite can damage a file that two programs write: let no other write to ledger.db"
         self._log.event("store_opened", **facts)
+        if self._data_dir.exposed:
+            self._log.event("files_open_to_others", directory=str(self._data_dir.path), files=self._data_dir.exposed)
         if books.orphans:
             self._log.event("holds_of_a_dead_process", holds=books.orphans, on_crash=store.on_crash)
         if (epoch := books.ledger.unconfirmed_epoch) is not None:
