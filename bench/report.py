@@ -6,11 +6,11 @@ artifact. A gate that failed is named first.
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.gates import Figures, Gate, Spread, gates, growth_ratio, number, of, spread
+from bench.gates import NOT_MEASURED, Figures, Gate, Spread, gates, growth_ratio, number, of, spread
 from bench.own import DURABILITIES
 from bench.tools import ROOT
 
@@ -159,11 +159,22 @@ def grown(figures: Figures) -> Iterator[str]:
 
 
 def failing(figures: Figures) -> str:
-    """One sentence for the top of the README."""
-    failed = [gate.what for gate in gates(figures) if gate.status == "failed"]
+    """One sentence for the top of the README: how many, and which."""
+    measured = [gate for gate in gates(figures) if gate.status != NOT_MEASURED]
+    failed = [gate.what for gate in measured if gate.status == "failed"]
     if not failed:
         return "Every gate that was measured passed."
-    return "**Gates that fail today:** " + "; ".join(failed) + "."
+    named = "; ".join(_together(failed))
+    return f"**Speed: {len(failed)} of {len(measured)} gates fail today** ([their numbers](#numbers)): {named}."
+
+
+def _together(names: Iterable[str]) -> Iterator[str]:
+    """What differs in one figure alone, under the name of what is measured."""
+    cases: dict[str, list[str]] = {}
+    for name in names:
+        subject, _, case = name.partition(", ")
+        cases.setdefault(subject, []).extend([case] if case else [])
+    return (f"{subject} ({' / '.join(of_it)})" if of_it else subject for subject, of_it in cases.items())
 
 
 def first_figures(figures: Figures) -> Iterator[str]:

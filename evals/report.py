@@ -85,12 +85,13 @@ def judged(artifacts: Artifacts) -> list[Gate]:
 
 
 def failing(judgements: Sequence[Gate]) -> str:
-    """One sentence for the top of the README."""
+    """One sentence for the top of the README: how many, and which, each with its number."""
     failures = [gate.failures for gate in judgements if gate.status == "failed"]
     failed = [f"{_label(gate)} ({gate.measured}; bound {gate.bound})" for gate in failures]
     if not failed:
         return "Every eval that was run passed its gates."
-    return "**Evals that fail today:** " + "; ".join(failed) + "."
+    measured = sum(gate.status != "not measured" for gate in judgements)
+    return f"**Evals: {len(failed)} of {measured} gates fail today:** {'; '.join(failed)}."
 
 
 def regressions(before: Artifacts, now: Artifacts) -> list[str]:

@@ -165,7 +165,7 @@ class Api:
             return self._control(exchange, facts)
         if exchange.draining:
             raise DrainingError
-        raise UnknownUrl(head.method, head.path[:200])
+        raise _unknown(head, path)
 
     def _route_client(self, exchange: Exchange, path: str, facts: Facts, gateway: Gateway) -> None:
         """What is below /v1: the key is checked before anything else is said, also of a path that does not exist.
@@ -177,7 +177,7 @@ class Api:
             raise MethodNotAllowed(head.method, methods)
         principal = gateway.recognize(key_shown(head))
         if head.method not in methods:
-            raise MethodNotAllowed(head.method, methods) if methods else UnknownUrl(head.method, head.path[:200])
+            raise MethodNotAllowed(head.method, methods) if methods else _unknown(head, path)
         exchange.enter(principal.tenant)
         if path == _CHAT:
             return self._chat(exchange, gateway, facts, principal)
@@ -354,6 +354,12 @@ def _methods(path: str) -> tuple[str, ...]:
     if path == _CHAT:
         return ("POST",)
     return ("GET", "HEAD") if path == _MODELS or path.startswith(f"{_MODELS}/") else ()
+
+
+def _unknown(head: RequestHead, path: str) -> UnknownUrl:
+    """Nothing is at this path; perhaps the client's base URL lacks the /v1, or has it twice."""
+    meant = path.removeprefix("/v1") if path.startswith("/v1/") else f"/v1{path}"
+    return UnknownUrl(head.method, head.path[:200], meant[:200] if _methods(meant) else None)
 
 
 def _allow(head: RequestHead, *methods: str) -> None:

@@ -247,7 +247,10 @@ def open_judging(
 
 
 def apply_budgets(config: Config, books: Books) -> None:
-    """Give the ledger the limits of the configuration, all or none; tenants that it no longer names lose theirs."""
+    """Give the ledger the limits of the configuration, all or none; tenants that it no longer names lose theirs.
+
+    The commands know by then which tenants are listed.
+    """
     for name in config.tenants:
         drive(books.keys.make_tenant(name))
     limits = [LevelLimit(Scope.GLOBAL, "", config.budget.window, config.budget.limit_nanousd)]
@@ -255,6 +258,7 @@ def apply_budgets(config: Config, books: Books) -> None:
         tenant = config.tenants.get(name, TenantConfig(name, budget_window=Window.TOTAL))
         limits.append(LevelLimit(Scope.TENANT, name, tenant.budget_window, tenant.budget_nanousd))
     drive(books.ledger.set_levels(limits))
+    books.commands.listed = config.tenants.keys()
 
 
 def build_provider(config: ProviderConfig, clock: Clock, room: Room) -> Provider:

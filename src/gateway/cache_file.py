@@ -218,6 +218,8 @@ class CacheFile:
             self._close()
 
     def _open(self) -> None:
+        with contextlib.suppress(FileExistsError):
+            sqlite_copy.make(self._path)
         with contextlib.ExitStack() as undo:
             self._writer = writer = connect(self._path)
             undo.callback(writer.close)

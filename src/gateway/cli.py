@@ -2,10 +2,12 @@
 
 A command that works on a data directory opens it when nobody owns it, and otherwise asks the living owner over its own
 listener, with the secret of the control file. What it prints is for people, or JSON with --json. What must be known
-beside a result is a line on stderr, and with --json in its field `notes`, too, if the result is one object.
+beside a result is a line on stderr, and with --json in its field `notes`, too, if the result is one object; a new key
+alone has no such field.
 """
 
 import argparse
+import contextlib
 import http.client
 import json
 import os
@@ -24,10 +26,12 @@ from gateway.clock import RealClock
 from gateway.commands import CommandError
 from gateway.config import ConfigError
 from gateway.data_dir import Control, DataDir, DataDirInUse, DataDirRefused, read_control
+from gateway.demo import DEMO_KEY_NAME, DEMO_TENANT
 from gateway.errors import StoreUnavailable
+from gateway.keys import unlisted
 from gateway.restore import RestoreRefused, refuse_no_file, restore
 from gateway.serve import Process, find_config, load_config
-from gateway.sqlite_file import StoreRefused
+from gateway.sqlite_file import StoreRefused, check_identity, connect_unchanged
 from llmkit.money import format_usd
 
 _OWNER_WAIT_S = 5.0
@@ -42,6 +46,8 @@ _PROVES = frozenset(("ledger.verify", "backup"))
 
 _FIRST = "keys.create"
 """The only one of these commands that makes a data directory: a key may be made before the first start."""
+
+_LAST_PORT = 65535
 
 FAILED = 1
 REFUSED = 2
@@ -90,6 +96,8 @@ def _run(parser: argparse.ArgumentParser, argv: Sequence[str] | None, env: Mappi
 
 
 def _serve(arguments: argparse.Namespace, env: Mapping[str, str]) -> int:
+    if why := _no_address(arguments.host, arguments.port):
+        return _complain(f"cannot listen on {arguments.host}:{arguments.port}: {why}", REFUSED)
     if arguments.check:
         return _check(arguments, env)
     path = find_config(arguments.config, env)
@@ -110,6 +118,17 @@ def _serve(arguments: argparse.Namespace, env: Mapping[str, str]) -> int:
         owned.close()
 
 
+def _no_address(host: str, port: int) -> str | None:
+    """Why nothing can listen there, whatever else does; None if something may."""
+    if not 0 <= port <= _LAST_PORT:
+        return f"a port is a number from 0 to {_LAST_PORT} (--port)"
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        return "that can be no host's name (--host)"
+    return None
+
+
 def _check(arguments: argparse.Namespace, env: Mapping[str, str]) -> int:
     path = find_config(arguments.config, env)
     try:
@@ -119,12 +138,28 @@ def _check(arguments: argparse.Namespace, env: Mapping[str, str]) -> int:
             print(json.dumps({"ok": False, "faults": error.faults}))
             return REFUSED
         raise
+    holders = _holders(data_dir_path(arguments.data_dir, env) / "ledger.db")
+    warnings = [*config.warnings, *filter(None, [unlisted(holders, config.tenants)])]
     if arguments.json:
-        print(json.dumps({"ok": True, "warnings": config.warnings}))
+        print(json.dumps({"ok": True, "warnings": warnings}))
     else:
         subject = str(path) if path else "no gateway.toml: the demo"
-        print("\n".join([f"{subject}: no faults", *config.warnings]))
+        print("\n".join([f"{subject}: no faults", *warnings]))
     return 0
+
+
+def _holders(ledger: Path) -> set[str]:
+    """The tenants that have a key which outlives a demo, whoever owns the ledger; none if it cannot be read."""
+    try:
+        with contextlib.closing(connect_unchanged(ledger)) as connection:
+            check_identity(connection, ledger)
+            found = connection.execute(
+                "SELECT DISTINCT tenant FROM keys WHERE deleted_ms IS NULL AND NOT (tenant = ? AND name IS ?)",
+                (DEMO_TENANT, DEMO_KEY_NAME),
+            )
+            return {tenant for (tenant,) in found}
+    except (sqlite3.Error, StoreRefused, OSError):
+        return set()
 
 
 def _command(arguments: argparse.Namespace, env: Mapping[str, str]) -> int:
@@ -135,7 +170,7 @@ def _command(arguments: argparse.Namespace, env: Mapping[str, str]) -> int:
     result = _run_anywhere(data_dir_path(arguments.data_dir, env), arguments.command_name, given, notes.append)
     for note in notes:
         print(note, file=sys.stderr)
-    if notes and arguments.json and isinstance(result, dict):
+    if notes and arguments.json and isinstance(result, dict) and arguments.command_name != _FIRST:
         result["notes"] = notes
     print(json.dumps(result) if arguments.json else _for_people(result))
     return FAILED if arguments.command_name in _PROVES and not result["ok"] else 0
@@ -189,9 +224,12 @@ def _run_anywhere(path: Path, name: str, given: Mapping[str, Any], on_note: Call
         try:
             books = open_books(owned, None)
             try:
-                return books.commands.run(name, given, on_note=on_note)
+                result = books.commands.run(name, given, on_note=on_note)
             finally:
                 books.close()
+            if owned.is_new:
+                on_note(f"a new data directory was made: {path.absolute()}; another is named by --data-dir")
+            return result
         finally:
             owned.close()
     raise CommandError(f"{path} belongs to a gateway, or to another command, that cannot be reached: try again")
@@ -226,16 +264,17 @@ def _for_people(result: Any) -> str:
     return "\n".join(line for name, value in result.items() for line in _lines(name, value))
 
 
-def _lines(name: str, value: Any) -> Iterator[str]:
-    """A field of a result: those of an object as its own, and one line for each entry of a list, but for numbers."""
-    if isinstance(value, dict):
+def _lines(name: str, value: Any, indent: str = "") -> Iterator[str]:
+    """A field of a result: an object's own fields under its name; of a list each entry is a line, but for numbers."""
+    if isinstance(value, dict) and value:
+        yield f"{indent}{_label(name)}"
         for field, each in value.items():
-            yield from _lines(field, each)
+            yield from _lines(field, each, f"{indent}  ")
     elif isinstance(value, list | tuple) and not all(isinstance(each, int) for each in value):
         for each in value:
-            yield f"{_label(name):<18} {_shown(name, each)}"
+            yield f"{indent + _label(name):<18} {_shown(name, each)}"
     else:
-        yield f"{_label(name):<18} {_shown(name, value)}"
+        yield f"{indent + _label(name):<18} {_shown(name, value)}"
 
 
 def _label(name: str) -> str:
@@ -251,7 +290,7 @@ def _is_moment(name: str) -> bool:
 
 
 def _shown(name: str, value: Any) -> str:
-    if value is None or value in ("", [], ()):
+    if value is None or value in ("", [], (), {}):
         return "-"
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value))
@@ -259,7 +298,10 @@ def _shown(name: str, value: Any) -> str:
         shown = (field for field in value if field not in _FOR_PROGRAMS)
         return ", ".join(f"{_label(field)} {_shown(field, value[field])}" for field in shown)
     if _is_moment(name):
-        return datetime.fromtimestamp(value / 1000, UTC).isoformat(" ", "seconds")
+        try:
+            return datetime.fromtimestamp(value / 1000, UTC).isoformat(" ", "seconds")
+        except (OverflowError, ValueError):
+            return "after the year 9999"
     return f"{format_usd(value)} USD" if name.endswith("_nanousd") else str(value)
 
 
@@ -296,7 +338,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_config(check)
     check.set_defaults(run=_check)
 
-    keys = commands.add_parser("keys", help="create, list, show, rotate, block, unblock, delete virtual keys")
+    words = "create, list, show, rotate, block, unblock, delete virtual keys; give them another budget"
+    keys = commands.add_parser("keys", help=words)
     actions = keys.add_subparsers(required=True, metavar="ACTION")
     takes = ("tenant", "budget_usd", "budget_window", "name", "expires_in_s")
     create = _add(actions, shared, "keys.create", "make a key; the only time that it is shown", *takes)
@@ -306,6 +349,16 @@ def _parser() -> argparse.ArgumentParser:
     create.add_argument("--name", help="a word for people")
     create.add_argument("--expires-in-s", type=int, help="seconds; default: never")
     _add(actions, shared, "keys.list", "every key with its budget")
+    words = "another limit from the next request on; what was spent and what is held stays, and counts"
+    budget = _add(actions, shared, "keys.budget", words, "id", "usd", "no_limit", "window")
+    budget.add_argument("id", metavar="ID", help="its public id")
+    limit = budget.add_mutually_exclusive_group(required=True)
+    limit.add_argument(
+        "--usd", help="the most it may spend per window; less than it has spent refuses its next request"
+    )
+    limit.add_argument("--no-limit", action="store_true", default=None, help="of its own; its tenant's still binds it")
+    words = "another kind of window, UTC, in which nothing is spent yet; default: the one that it has"
+    budget.add_argument("--window", choices=["total", "day", "week", "month"], help=words)
     for action, words in {
         "show": "one key with its budget",
         "rotate": "give it a new secret; the old one stops working at once, id and budget stay",

@@ -8,7 +8,7 @@ full disk), commands that change nothing go on, and say that what they tell may 
 """
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +21,9 @@ from gateway.drive import drive
 from gateway.errors import StoreUnavailable
 from gateway.exact_cache import CacheUnavailable, ExactCache
 from gateway.holds import AlreadyResolved
-from gateway.keys import InvalidTenant, Key, KeyChanged, KeyRing, UnknownKey
+from gateway.keys import InvalidTenant, Key, KeyChanged, KeyRing, UnknownKey, unlisted
 from gateway.ledger import Ledger, NothingToConfirm
-from gateway.levels import Scope
+from gateway.levels import LevelChanged, Scope
 from gateway.migrations import MAX_NANOUSD
 from gateway.sqlite_store import SqliteStore
 from gateway.types import Window
@@ -50,7 +50,10 @@ class CommandError(Exception):
 
 
 class Commands:
-    """The operator's commands over one open data directory."""
+    """The operator's commands over one open data directory.
+
+    listed  the tenants that the configuration in force lists; none if there is none
+    """
 
     def __init__(
         self,
@@ -71,6 +74,7 @@ class Commands:
         self._ledger = ledger
         self._keys = keys
         self._clock = clock
+        self.listed: Collection[str] = ()
         self._reading: dict[str, Command] = {
             "keys.list": lambda _: [self._shown(key) for key in self._keys.all()],
             "keys.show": lambda arguments: self._show_key(_text(arguments, "id")),
@@ -84,6 +88,7 @@ class Commands:
         }
         self._writing: dict[str, Command] = {
             "keys.create": self._create_key,
+            "keys.budget": self._set_budget,
             "keys.rotate": self._rotate_key,
             "keys.block": lambda arguments: self._set_blocked(_text(arguments, "id"), True),
             "keys.unblock": lambda arguments: self._set_blocked(_text(arguments, "id"), False),
@@ -110,10 +115,10 @@ class Commands:
                 self._store.flush()
             if name in self._reading:
                 self._catch_up(on_note)
-            return command(arguments)
+            result = command(arguments)
         except UnknownKey as error:
             raise CommandError(f"there is no key {error}") from error
-        except KeyChanged as error:
+        except (KeyChanged, LevelChanged) as error:
             raise CommandError(f"key {error} was changed by another command at the same time: try again") from error
         except AlreadyResolved as error:
             raise CommandError(f"hold {error} is not open or unresolved") from error
@@ -128,6 +133,9 @@ class Commands:
             raise CommandError(f"the ledger cannot be read or written{why}") from error
         except InvalidTenant as error:
             raise CommandError(str(error)) from error
+        if name == "keys.create" and (warning := unlisted([result["tenant"]], self.listed)):
+            on_note(warning)
+        return result
 
     def _catch_up(self, on_note: Callable[[str], None]) -> None:
         """Commit what is queued, or say that it could not be."""
@@ -144,7 +152,7 @@ class Commands:
     def _create_key(self, arguments: Arguments) -> dict[str, Any]:
         tenant = _text(arguments, "tenant")
         limit = _usd(arguments, "budget_usd")
-        window = _window(arguments)
+        window = _window(arguments, "budget_window") or Window.TOTAL
         name = _optional_text(arguments, "name")
         lifetime_s = _optional_int(arguments, "expires_in_s")
         drive(self._keys.make_tenant(tenant))
@@ -155,6 +163,23 @@ class Commands:
         expires_ms = None if lifetime_s is None else self._clock.wall_ms() + lifetime_s * 1000
         raw = drive(self._keys.create(key_id, tenant, name=name, expires_ms=expires_ms))
         return {"id": key_id, "key": raw, "tenant": tenant}
+
+    def _set_budget(self, arguments: Arguments) -> dict[str, Any]:
+        """Another limit for a key, from its next reservation on; what it has spent and holds stays.
+
+        A window of another kind begins with nothing spent, or with what was, if the key had it before.
+        """
+        key_id = _text(arguments, "id")
+        limit = _usd(arguments, "usd")
+        if (limit is None) is not (arguments.get("no_limit") is True):
+            raise CommandError("budget needs either --usd or --no-limit")
+        window = _window(arguments, "window")
+        self._keys.get(key_id)
+        if window is None:
+            drive(self._ledger.set_limit(Scope.KEY, key_id, limit))
+        else:
+            drive(self._ledger.set_window(Scope.KEY, key_id, window, limit))
+        return self._show_key(key_id)
 
     def _show_key(self, key_id: str) -> dict[str, Any]:
         return self._shown(self._keys.get(key_id))
@@ -198,7 +223,13 @@ class Commands:
     def _rows(self, arguments: Arguments) -> list[dict[str, Any]]:
         key, request = _optional_text(arguments, "key"), _optional_text(arguments, "request")
         limit = _optional_int(arguments, "limit") or audit.MOST_ROWS
-        return drive(audit.list_rows(self._store, key_id=key, request_id=request, limit=limit))
+        rows = drive(audit.list_rows(self._store, key_id=key, request_id=request, limit=limit))
+        if not rows and key is not None and not self._ledger.has_level(Scope.KEY, key):
+            raise UnknownKey(key)
+        if not rows and request is not None:
+            of_key = "" if key is None else f" with key {key}"
+            raise CommandError(f"there is no row of request {request}{of_key}: a request has one once it has ended")
+        return rows
 
     def _settle(self, arguments: Arguments) -> dict[str, Any]:
         cost = _usd(arguments, "usd")
@@ -300,14 +331,16 @@ def _usd(arguments: Arguments, name: str) -> int | None:
     try:
         amount = parse_usd(value)
     except (ValueError, TypeError) as error:
-        raise CommandError(f"{name}: {error}") from error
+        what = "0 or more, as a plain decimal with at most 9 digits after the point, such as 5 or 0.25"
+        raise CommandError(f"{name} must be an amount in USD: {what}") from error
     if amount > MAX_NANOUSD:
-        raise CommandError(f"{name}: is above {format_usd(MAX_NANOUSD)} USD, the most that the ledger can hold")
+        raise CommandError(f"{name} is above {format_usd(MAX_NANOUSD)} USD, the most that the ledger can hold")
     return amount
 
 
-def _window(arguments: Arguments) -> Window:
+def _window(arguments: Arguments, name: str) -> Window | None:
+    value = arguments.get(name)
     try:
-        return Window(arguments.get("budget_window") or Window.TOTAL)
+        return None if value is None else Window(value)
     except ValueError as error:
-        raise CommandError("budget_window is total, day, week or month") from error
+        raise CommandError(f"{name} is total, day, week or month") from error

@@ -18,10 +18,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from fnmatch import fnmatchcase
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
+
+from msgspec.structs import replace
 
 from gateway.config_reader import Rule, Table, decimal, integer, json_object, one_of, only, seconds
 from gateway.config_schema import (
@@ -182,7 +185,15 @@ def _config(document: Table, env: Mapping[str, str], warnings: tuple[str, ...]) 
     if config.semantic_anywhere and not config.cache.exact_ttl_s:
         cache.fault("exact_ttl_s", "must be above 0: the semantic cache gives answers of the exact one again")
     _check_judge(cache, config)
-    return config
+    return replace(config, warnings=(*warnings, *_idle_patterns(config)))
+
+
+def _idle_patterns(config: Config) -> Iterator[str]:
+    names = config.names
+    for at, tenant in enumerate(config.tenants.values()):
+        for pattern in tenant.models or ():
+            if not any(fnmatchcase(name, pattern) for name in names):
+                yield f"tenants[{at}].models: {pattern!r} matches no alias, deployment or model"
 
 
 def _check_judge(table: Table, config: Config) -> None:
@@ -194,7 +205,7 @@ def _check_judge(table: Table, config: Config) -> None:
         return
     table.need("judge_key_env")
     for key, asked_for in (("judge", cache.judge), ("judge_auditor", cache.judge_auditor)):
-        if asked_for is not None and not config.serves(asked_for):
+        if asked_for is not None and asked_for not in config.names:
             table.fault(key, f"there is no alias, deployment or model named {asked_for!r}")
     if cache.judge_min_cosine > cache.judge_max_cosine:
         table.fault("judge_min_cosine", "must not be above judge_max_cosine")

@@ -35,6 +35,8 @@ _MAX_INTEGER = 2**53
 """Beyond it a JSON reader in another language loses digits."""
 _STAND_IN: Any = ""
 """Takes the place of a required value that is missing or faulty; the document's faults keep it from being used."""
+_NEAR = 0.7
+"""How alike a misspelt key must be to one that is known: `teir` and `tier` are by 0.75, `extra` and `text` by 0.67."""
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -259,7 +261,7 @@ class Table:
         """Report every key that was never read, here and in the tables below."""
         for key in self._data:
             if key not in self._read:
-                self.fault(key, "unknown key")
+                self.fault(key, f"unknown key{_did_you_mean(key, self._read)}")
         for child in self._children:
             child.close()
 
@@ -279,6 +281,14 @@ class Table:
         shown = key if _BARE_KEY.fullmatch(key) else json.dumps(key)
         place = f"{self._place}.{shown}" if self._place else shown
         return place if index is None else f"{place}[{index}]"
+
+
+def _did_you_mean(key: str, known: Iterable[str]) -> str:
+    # late: only a faulty document needs it
+    from difflib import get_close_matches
+
+    meant = get_close_matches(key, known, n=1, cutoff=_NEAR)
+    return f"; did you mean {meant[0]}?" if meant else ""
 
 
 def _array(value: object) -> list[object]:

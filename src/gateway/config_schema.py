@@ -259,7 +259,7 @@ class CacheConfig(Struct, frozen=True):
 class Config(Struct, frozen=True):
     """A configuration without a fault. Every dict is keyed by name, in the order of the file.
 
-    warnings  one line for each key that the file sets and this version checks but does not act on
+    warnings  one line for each thing in the file that has no effect, or none yet
     """
 
     server: ServerConfig
@@ -301,10 +301,11 @@ class Config(Struct, frozen=True):
         served_in = {deployment.region for name in names for deployment in self._behind(name)}
         return said.judge and (said.regions is None or served_in <= {*said.regions})
 
-    def serves(self, asked_for: str) -> bool:
-        """Whether a client may ask for a name, as far as the file goes."""
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every name that a client may ask for, as far as the file goes."""
         models = (deployment.model for deployment in self.deployments.values())
-        return asked_for in ("auto", *self.aliases, *self.deployments, *models)
+        return ("auto", *self.aliases, *self.deployments, *models)
 
     def _behind(self, asked_for: str) -> Iterable[Deployment]:
         """Every deployment that may serve who asks for this name; all of them where that hangs on the request."""

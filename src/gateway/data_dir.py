@@ -6,12 +6,16 @@ DATA_DIR/ledger.db  the ledger. `ledger.db.schema-1` is a copy from before a mig
                     that a restore has replaced: both are kept until somebody takes them away
 DATA_DIR/cache.db   answers that may be given again; may be deleted while nobody owns the directory
 DATA_DIR/words.db   questions that some of them answer, for the semantic cache; may be deleted just so
+
+All of them are for their user alone: each is made so, whatever the umask, and SQLite gives what it keeps beside a
+database the database's own mode; what an owner finds wider is narrowed.
 """
 
 import contextlib
 import fcntl
 import json
 import os
+import stat
 from pathlib import Path
 from typing import Self
 
@@ -19,6 +23,8 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 _OWN_NAMES = ("lock", "control", "ledger.db", "cache.db", "words.db")
+
+_OF_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 _HINT = "choose another with --data-dir or GATEWAY_DATA_DIR"
 
@@ -45,11 +51,17 @@ class Control(Struct, frozen=True):
 
 
 class DataDir:
-    """An owned data directory; close() gives it up."""
+    """An owned data directory; close() gives it up.
+
+    is_new   there was no ledger in it
+    exposed  files of its own that other users may read still, each with the reason
+    """
 
     def __init__(self, path: Path, lock_fd: int) -> None:
         self.path = path
         self._lock_fd = lock_fd
+        self.is_new = not _keeps_ledger(path)
+        self.exposed = _narrow(path)
 
     @classmethod
     def own(cls, path: Path, *, make: bool = True) -> Self:
@@ -116,6 +128,28 @@ def _open_lock(path: Path, make: bool) -> int:
             raise _no_ledger(path) from error
         why = "it is a file" if os.path.isfile(path) else error.strerror  # noqa: PTH113 - Path.is_file() may raise
         raise DataDirRefused(f"{path} cannot be used as a data directory: {why}: {_HINT}") from error
+
+
+def _narrow(path: Path) -> tuple[str, ...]:
+    """Take the own files of the directory from all other users; those that stay open to them, with the reason.
+
+    A link leads to what somebody else may have put there: that is told, and left as it is.
+    """
+    exposed = []
+    for file in sorted(each for each in path.iterdir() if is_own_name(each.name)):
+        try:
+            mode = file.stat().st_mode
+            if not stat.S_ISREG(mode) or not mode & _OF_OTHERS:
+                continue
+            if file.is_symlink():
+                exposed.append(f"{file.name} leads to {file.resolve()}, which other users may open")
+            else:
+                file.chmod(stat.S_IMODE(mode) & ~_OF_OTHERS)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            exposed.append(f"{file.name} cannot be taken from other users: {error.strerror}")
+    return tuple(exposed)
 
 
 def _keeps_ledger(path: Path) -> bool:

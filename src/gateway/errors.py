@@ -95,8 +95,9 @@ class ModelNotFound(GatewayError):
 class UnknownUrl(GatewayError):
     status, code, type = 404, "unknown_url", "invalid_request_error"
 
-    def __init__(self, method: str, path: str) -> None:
-        super().__init__(f"Unknown request URL: {method} {path}.")
+    def __init__(self, method: str, path: str, meant: str | None = None) -> None:
+        hint = f" Did you mean {meant}?" if meant else ""
+        super().__init__(f"Unknown request URL: {method} {path}.{hint}")
 
 
 class MethodNotAllowed(GatewayError):

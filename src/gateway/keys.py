@@ -7,7 +7,7 @@ the tenant's configuration.
 
 import hashlib
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -76,6 +76,19 @@ class InvalidTenant(ValueError):
     """A tenant's name breaks the rule for names."""
 
 
+def unlisted(tenants: Iterable[str], listed: Collection[str]) -> str | None:
+    """What an operator must know of `tenants` that have keys while the configuration lists only others: a slip in a
+    name opens everything. None if there are none, or nothing is listed at all.
+    """
+    names = sorted(set(tenants).difference(listed)) if listed else []
+    if not names:
+        return None
+    return (
+        "a tenant that the configuration does not list has every model, and no budget or rate limit of its own: "
+        + ", ".join(names)
+    )
+
+
 class KeyRing:
     """All keys by public id. `_keys` is changed by single dict operations only, after the store has committed."""
 
@@ -121,6 +134,10 @@ class KeyRing:
     def all(self) -> list[Key]:
         """Every key, oldest first."""
         return list(self._keys.values())
+
+    def holders(self) -> set[str]:
+        """The tenants that have a key."""
+        return {key.tenant for key in self.all()}
 
     def tenants(self) -> list[str]:
         """Every tenant that was ever made, by name."""

@@ -68,6 +68,10 @@ class NamedLevel(Struct, frozen=True):
     resets_at: str | None
 
 
+class LevelChanged(Exception):
+    """Somebody else gave the level another window at the same time; nothing was changed."""
+
+
 class LedgerBroken(RuntimeError):
     """What the ledger says contradicts itself: a programmer's error. The transaction was rolled back."""
 
@@ -117,6 +121,44 @@ class Levels:
         ids = await self._store.transact(work)
         self._levels |= {(limit.scope, limit.name): level for limit, level in zip(limits, ids, strict=True)}
         self._accounts = {}  # what is made of the old levels meanwhile goes into the old dict
+
+    async def set_limit(self, scope: Scope, name: str, limit_nanousd: int | None) -> None:
+        """Change what a level may reach in the windows that it has; None is no limit. Balances are never touched.
+
+        It is in force from the next reservation and top-up on, whoever makes it: each reads the limit in its own
+        transaction. What is held stays held, also if that is more than the limit by now. Raises LedgerBroken if there
+        is no such level.
+        """
+        if limit_nanousd is not None:
+            check_amount(limit_nanousd)
+
+        async def work(transaction: Transaction) -> None:
+            changed = await transaction.execute(
+                "UPDATE levels SET limit_nanousd = ? WHERE scope = ? AND name = ? AND active = 1",
+                (limit_nanousd, scope, name),
+            )
+            if changed.rowcount != 1:
+                raise LedgerBroken(f"{changed.rowcount} levels are in force for {scope} {name!r}")
+
+        await self._store.transact(work)
+
+    async def set_window(self, scope: Scope, name: str, window: Window, limit_nanousd: int | None) -> None:
+        """Give a level that there is another kind of window, and a limit in it; see set_level.
+
+        Requests that have begun go on in the former one, within its limit. Raises LevelChanged.
+        """
+        former = self._levels[scope, name]
+        if limit_nanousd is not None:
+            check_amount(limit_nanousd)
+
+        async def work(transaction: Transaction) -> int:
+            left = await transaction.execute("UPDATE levels SET active = 0 WHERE id = ? AND active = 1", (former,))
+            if not left.rowcount:
+                raise LevelChanged(name)
+            return await self._set_level(transaction, LevelLimit(scope, name, window, limit_nanousd))
+
+        self._levels[scope, name] = await self._store.transact(work)
+        self._accounts = {}
 
     async def _set_level(self, transaction: Transaction, limit: LevelLimit) -> int:
         key = (limit.scope, limit.name)

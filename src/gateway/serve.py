@@ -35,6 +35,7 @@ from gateway.errors import ClientGone, Draining, DrainingError, StoreUnavailable
 from gateway.gateway import Gateway
 from gateway.health import Absence
 from gateway.http_head import HttpRefusal
+from gateway.keys import unlisted
 from gateway.metrics import Metrics
 from gateway.oplog import OpLog
 from gateway.ops import metrics_page
@@ -184,6 +185,7 @@ class Process:
             stack.callback(server.close)
             threading.Thread(target=self._hear_signals, name="signals", daemon=True).start()
             delete_demo_keys(books)
+            self._warn_of_tenants(self._config, books)
             heap.settle()
             server.start()
             host, port = server.server_address[:2]
@@ -227,8 +229,13 @@ class Process:
         store = self._config.store
         facts = {"sqlite": sqlite3.sqlite_version, "durability": store.durability}
         if has_wal_reset_bug():
-            facts["warning"] = "this SQLite can damage a file that two programs write: let no other write to ledger.db"
+            facts["warning"] = (
+                "SQLite below 3.51.3, but for 3.44.6 and 3.50.7, can damage a file that two programs write: "
+                "let no other program write to ledger.db; the gateway and its own commands are safe"
+            )
         self._log.event("store_opened", **facts)
+        if self._data_dir.exposed:
+            self._log.event("files_open_to_others", directory=str(self._data_dir.path), files=self._data_dir.exposed)
         if books.orphans:
             self._log.event("holds_of_a_dead_process", holds=books.orphans, on_crash=store.on_crash)
         if (epoch := books.ledger.unconfirmed_epoch) is not None:
@@ -274,6 +281,7 @@ class Process:
             self._log.event("reload_refused", faults=[type(error).__name__])
         else:
             self._warn(config)
+            self._warn_of_tenants(config, books)
             for name in ("server", "store", "cache"):
                 if getattr(config, name) != getattr(fresh, name):
                     self._log.event("config_warning", detail=f"[{name}] changed: it is only read at the start")
@@ -297,6 +305,10 @@ class Process:
 
     def _warn(self, config: Config) -> None:
         for warning in config.warnings:
+            self._log.event("config_warning", detail=warning)
+
+    def _warn_of_tenants(self, config: Config, books: Books) -> None:
+        if warning := unlisted(books.keys.holders(), config.tenants):
             self._log.event("config_warning", detail=warning)
 
     def _build(self, config: Config, books: Books, tracer: Tracer) -> Gateway:

@@ -55,11 +55,16 @@ def _snapshot(source: sqlite3.Connection) -> Iterator[None]:
 def drafted(draft: Path) -> Iterator[Path]:
     """`draft` as an empty file for its user alone. What lay there is removed, and after the block what is left."""
     remove(draft)
-    os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    make(draft)
     try:
         yield draft
     finally:
         remove(draft)
+
+
+def make(path: Path) -> None:
+    """Make an empty file for its user alone: what SQLite keeps beside it gets the same mode. Raises FileExistsError."""
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
 def remove(path: Path) -> None:

@@ -128,6 +128,8 @@ def connect_writer(path: Path, durability: Durability) -> sqlite3.Connection:
     except sqlite3.Error as error:
         kind = NoRoomToOpen if getattr(error, "sqlite_errorcode", 0) & 0xFF in _NO_ROOM else StoreRefused
         raise kind(f"{path} cannot be used: {error}") from error
+    except OSError as error:
+        raise StoreRefused(f"{path} cannot be used: {error.strerror or error}") from error
 
 
 def connect_unchanged(path: Path) -> sqlite3.Connection:
@@ -173,13 +175,13 @@ def _create(path: Path) -> None:
         raise StoreRefused(
             f"{path} is gone but {kept[-1]} is there: {_RESTORE}, that file or a newer one; or move it away"
         )
-    sqlite_copy.remove(draft)
-    with contextlib.closing(connect(draft)) as connection:
-        connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
-        connection.execute("PRAGMA journal_mode = MEMORY").fetchall()
-        migrate(connection)
-    draft.rename(path)
-    sqlite_copy.sync(path.parent)
+    with sqlite_copy.drafted(draft):
+        with contextlib.closing(connect(draft)) as connection:
+            connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+            connection.execute("PRAGMA journal_mode = MEMORY").fetchall()
+            migrate(connection)
+        draft.rename(path)
+        sqlite_copy.sync(path.parent)
 
 
 def draft_of(path: Path) -> Path:

@@ -13,7 +13,7 @@ from gateway import sqlite_store
 from gateway.commands import CommandError
 from gateway.drive import drive
 from gateway.errors import GatewayError, StoreUnavailable
-from gateway.sqlite_file import connect_writer
+from gateway.sqlite_file import StoreRefused, connect_writer
 from gateway.store import Durability
 from tests.crash.full_disk import ActingProvider
 from tests.support.broken_disk import BrokenDisk
@@ -163,9 +163,9 @@ def first_start(folder: str) -> list[str]:
     BrokenDisk.of_this_process().fail("sync", path.parent.name)
     try:
         connect_writer(path, Durability.FULL)
-    except OSError as error:
+    except StoreRefused as refused:
         connect_writer(path, Durability.FULL).close()
-        return [str(error.strerror), *(file.name for file in path.parent.iterdir())]
+        return [str(refused.__cause__), *(file.name for file in path.parent.iterdir())]
     return ["it was opened"]
 
 

@@ -100,7 +100,7 @@ class LostLedgerTest(BrokenDiskCase):
     def test_the_name_of_a_new_ledger_is_synced(self) -> None:
         """Or a power cut could leave its log without it."""
         found = self.server.result(lost_ledger.first_start, folder=tempfile.mkdtemp(dir=self.root))
-        self.assertEqual(found, ["Input/output error", "ledger.db"])
+        self.assertEqual(found, ["[Errno 5] Input/output error", "ledger.db"])
 
     def test_a_cache_on_a_broken_disk_breaks_no_request(self) -> None:
         """Whatever fails: the gateway serves on without it."""

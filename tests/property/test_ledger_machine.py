@@ -180,6 +180,17 @@ class LedgerMachine(RuleBasedStateMachine):
         level = self.active[name] = Level(*name, window)
         self.model.limits[level] = limit
 
+    @rule(name=st.sampled_from(NAMES), window=st.none() | st.sampled_from(Window), limit=LIMITS)
+    def change_budget(self, name: tuple[Scope, str], window: Window | None, limit: int | None) -> None:
+        """An operator gives a level that has money another limit, in the window that it has or in another."""
+        self.apply_queued()
+        if window is None:
+            self.book.run(self.book.ledger.set_limit(*name, limit))
+        else:
+            self.book.run(self.book.ledger.set_window(*name, window, limit))
+            self.active[name] = Level(*name, window)
+        self.model.limits[self.active[name]] = limit
+
     @rule(target=holds, key=KEYS, amount=AMOUNTS | NO_AMOUNTS)
     def reserve(self, key: str, amount: Any) -> Any:
         """A request begins, or is refused for the right reason."""

@@ -67,6 +67,21 @@ class PathTest(FrontCase):
             self.assert_error(reply, 404, "unknown_url")
             self.assertNotIn(b"token", reply.body)
 
+    def test_a_base_url_without_its_version_is_told_the_right_path(self) -> None:
+        """Or with two of them; no other path is guessed at."""
+        front = self.front()
+        for asked, meant in (
+            ("/chat/completions?token=abc", "/v1/chat/completions"),
+            ("/v1/v1/chat/completions/", "/v1/chat/completions"),
+            ("/models", "/v1/models"),
+            ("/models/mini", "/v1/models/mini"),
+        ):
+            reply = front.ask("POST", asked, {})
+            self.assert_error(reply, 404, "unknown_url")
+            self.assertTrue(reply.json["error"]["message"].endswith(f" Did you mean {meant}?"), reply.body)
+        for asked in ("/", "/completions", "/v1/embeddings", "/v2/chat/completions"):
+            self.assertNotIn(b"Did you mean", front.ask("POST", asked, {}).body)
+
     def test_a_wrong_method_says_which_are_right(self) -> None:
         """405 with Allow."""
         front = self.front()

@@ -344,6 +344,27 @@ class SignalTest(unittest.TestCase):
             self.assertIn("router", gateway.wait_for_event("config_warning")["detail"])
             self.assertEqual([gateway.chat(made["key"], model=name)[0] for name in ("mini", "maxi")], [404, 200])
 
+    def test_what_is_open_by_a_slip_is_told(self) -> None:
+        """A file that others may read, and a tenant that is not listed: at the start, at a reload, with its key."""
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            (folder / "theirs").touch(0o644)
+            (folder / "gateway-data").mkdir()
+            (folder / "gateway-data" / "cache.db").symlink_to(folder / "theirs")
+            listed = QUICK + CONFIG + '[[tenants]]\nname = "globex"\n'
+            with GatewayProcess(listed, folder=folder) as gateway:
+                (file,) = gateway.wait_for_event("files_open_to_others")["files"]
+                self.assertIn(f"cache.db leads to {folder / 'theirs'}", file)
+                made = call_cli("keys", "create", "--tenant", "acm", "--data-dir", str(gateway.data_dir), "--json")
+                self.assertEqual(set(json.loads(made.stdout)), {"id", "key", "tenant"})
+                self.assertTrue(made.stderr.endswith("no budget or rate limit of its own: acm\n"), made.stderr)
+                gateway.signal(signal.SIGHUP)
+                self.assertTrue(gateway.wait_for_event("config_warning")["detail"].endswith(": acm"))
+                gateway.signal(signal.SIGKILL)
+                gateway.wait()
+            with GatewayProcess(folder=folder) as gateway:
+                self.assertTrue(gateway.wait_for_event("config_warning")["detail"].endswith(": acm"))
+
     @unittest.skipUnless(hasattr(os, "sched_getaffinity"), "this system does not say where a process may run")
     def test_a_process_may_be_kept_on_one_cpu(self) -> None:
         """With all its threads."""

@@ -1,5 +1,7 @@
 """Money under real threads: callers who all meet at the upstream before anybody is answered, and money for some."""
 
+import contextlib
+import itertools
 import threading
 import unittest
 from collections.abc import Sequence
@@ -7,7 +9,8 @@ from typing import Any
 
 from gateway.commands import CommandError
 from gateway.drive import drive
-from gateway.errors import GatewayError
+from gateway.errors import BudgetExceeded, BudgetReserved, GatewayError
+from gateway.holds import Purpose
 from gateway.ledger import Ledger
 from gateway.levels import LevelState, Scope
 from gateway.types import Window
@@ -286,6 +289,65 @@ class BudgetCaseTest(BarrierCase):
 
     def _id(self, world: GatedWorld, raw_key: str) -> str:
         return world.books.keys.authenticate(raw_key).id
+
+
+class ChangedBudgetTest(BarrierCase):
+    """An operator who gives a key another budget while its requests run."""
+
+    def test_a_budget_changes_under_a_crowd(self) -> None:
+        """Lowered below what is held it refuses the next, raised it admits exactly what fits; no hold is touched."""
+        with GatedWorld(FULL) as world:
+            amount = worst_case(world, BODY)
+            raw_key = world.key(format_usd(5 * amount))
+            key_id = world.books.keys.authenticate(raw_key).id
+
+            def lower() -> None:
+                shown = world.run("keys.budget", id=key_id, usd="0.000000001")
+                self.assertEqual((shown["limit_nanousd"], shown["held_nanousd"]), (1, 5 * amount))
+                with self.assertRaises(BudgetExceeded):
+                    world.gateway.handle(raw_key, BODY)
+
+            crowd = world.crowd([(raw_key, BODY)] * 20, lower)
+            self.assert_crowd(crowd, 5, 20, "429 budget_reserved")
+            self.assertEqual(world.shown(raw_key)["spent_nanousd"], 5 * COST)
+            world.run("keys.budget", id=key_id, usd=format_usd(5 * COST + 7 * amount))
+            crowd = world.crowd([(raw_key, BODY)] * 20)
+            self.assert_crowd(crowd, 7, 20, "429 budget_reserved")
+            self.assertEqual(world.shown(raw_key)["spent_nanousd"], 12 * COST)
+            self.assert_books(world, 42)
+
+    def test_each_raise_is_used_up_and_never_exceeded(self) -> None:
+        """Four threads take what they can of a limit that is raised step by step, then lowered."""
+        with GatedWorld(NORMAL) as world:
+            ledger = world.books.ledger
+            account = ledger.account("acme", world.books.keys.authenticate(world.key("0")).id)
+            ended, over = threading.Event(), list[int]()
+
+            def take(serial: int) -> None:
+                for number in itertools.count():
+                    if ended.is_set():
+                        return
+                    words = Purpose(f"req_{serial}_{number}", 1, "mini", "mini", "1")
+                    with contextlib.suppress(BudgetExceeded, BudgetReserved):
+                        drive(ledger.reserve(account, 1, words))
+
+            threads = [threading.Thread(target=take, args=(serial,)) for serial in range(4)]
+            for thread in threads:
+                thread.start()
+            try:
+                for limit in (3, 10, 11, 30):
+                    drive(ledger.set_limit(Scope.KEY, account.key_id, limit))
+                    while (held := level(world, Scope.KEY, account.key_id).held_nanousd) < limit:
+                        continue
+                    over.append(held - limit)
+                drive(ledger.set_limit(Scope.KEY, account.key_id, 20))
+            finally:
+                ended.set()
+                for thread in threads:
+                    thread.join(PATIENCE_S)
+            self.assertEqual(over, [0, 0, 0, 0])
+            self.assertEqual(level(world, Scope.KEY, account.key_id).held_nanousd, 30)
+            self.assertTrue(world.run("ledger.verify")["ok"])
 
 
 class TwinTest(BarrierCase):

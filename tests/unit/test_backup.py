@@ -417,8 +417,8 @@ class RestoreTest(BackupCase):
         epochs = self.run_main("ledger", "epochs", "--data-dir", data)[1]
         self.assertEqual([line.split()[1] for line in epochs.splitlines() if line.startswith("number ")], ["2", "3"])
         self.assertEqual(
-            [line for line in epochs.splitlines() if line in out.splitlines()][-5:-2],
-            [line for line in out.splitlines() if line.startswith("missing ")],
+            [line.split() for line in epochs.splitlines() if line.startswith("  missing ")][-3:],
+            [line.split() for line in out.splitlines() if line.startswith("missing ")],
         )
         for arguments, reason in (
             (("restore", str(self.folder / "none"), "--data-dir", data), "there is no file"),

@@ -67,6 +67,15 @@ class LinesTest(unittest.TestCase):
         self.figures["install_mb"] = 7.0
         self.assertIn("installation", report.failing(self.figures))
 
+    def test_failures_are_counted_and_stand_together(self) -> None:
+        """Those of one figure under its name, so that the first screen stays one."""
+        for run in self.figures["subjects"]["normal"]["runs"]:
+            run.update(added_p50_us=1e6, added_p99_us=1e6)
+        said = report.failing(self.figures)
+        measured = sum(gate.measured is not None for gate in gates(self.figures))
+        self.assertIn(f"2 of {measured} gates fail", said)
+        self.assertIn("added latency (one caller, p50, `normal` / one caller, p99, `normal`).", said)
+
 
 class FilesTest(unittest.TestCase):
     """The artifact, and what it is put into."""

@@ -3,6 +3,7 @@
 import json
 import tempfile
 import unittest
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -11,6 +12,7 @@ from gateway.clock import FakeClock
 from gateway.commands import CommandError
 from gateway.errors import BudgetExceeded, InvalidApiKey, StoreUnavailable, UpstreamTimeout
 from gateway.keys import KeyChanged
+from gateway.levels import Scope
 from llmkit.money import format_usd
 from tests.support.connections import Fuse, watched
 from tests.support.world import USD, RealWorld, chat, scripted
@@ -90,6 +92,80 @@ class CommandsTest(unittest.TestCase):
         with self.assertRaises(BudgetExceeded):
             self.world.gateway.handle(raw, chat())
         self.assertEqual(self.world.shown(raw)["limit_nanousd"], 1)
+
+    def test_a_used_up_budget_is_raised(self) -> None:
+        """The key goes on at its next request, with all that it has spent; lowered again, it is refused."""
+        with RealWorld(clock=FakeClock()) as self.world:
+            raw = self.world.key("0.000000001")
+            key_id = self.world.shown(raw)["id"]
+            with self.assertRaises(BudgetExceeded):
+                self.world.gateway.handle(raw, chat())
+            shown = self.run_command("keys.budget", id=key_id, usd="5")
+            self.assertEqual(shown, self.run_command("keys.show", id=key_id))
+            self.assertEqual((shown["limit_nanousd"], shown["window"]), (5 * USD, "total"))
+            self.world.gateway.handle(raw, chat())
+            spent = self.world.shown(raw)["spent_nanousd"]
+            self.assertGreater(spent, 0)
+            lowered = self.run_command("keys.budget", id=key_id, usd="0")
+            self.assertEqual((lowered["limit_nanousd"], lowered["spent_nanousd"]), (0, spent))
+            with self.assertRaises(BudgetExceeded):
+                self.world.gateway.handle(raw, chat())
+            self.assertIsNone(self.run_command("keys.budget", id=key_id, no_limit=True)["limit_nanousd"])
+            self.world.gateway.handle(raw, chat())
+            self.assertTrue(self.run_command("ledger.verify")["ok"])
+
+    def test_a_budget_keeps_its_window_unless_another_is_named(self) -> None:
+        """One of another kind has spent nothing yet; the former one is as it was when it comes back."""
+        clock = FakeClock()
+        with RealWorld(clock=clock) as self.world:
+            raw = self.world.key()
+            key_id = self.world.shown(raw)["id"]
+            self.world.gateway.handle(raw, chat())
+            spent = self.world.shown(raw)["spent_nanousd"]
+            for arguments, seen in (
+                ({"usd": "1"}, (USD, "total", spent)),
+                ({"usd": "0", "window": "day"}, (0, "day", 0)),
+                ({"usd": "2"}, (2 * USD, "day", 0)),
+                ({"no_limit": True, "window": "total"}, (None, "total", spent)),
+            ):
+                shown = self.run_command("keys.budget", id=key_id, **arguments)
+                self.assertEqual((shown["limit_nanousd"], shown["window"], shown["spent_nanousd"]), seen)
+            self.run_command("keys.budget", id=key_id, usd="0.000000001", window="day")
+            with self.assertRaises(BudgetExceeded):
+                self.world.gateway.handle(raw, chat())
+            self.run_command("keys.budget", id=key_id, usd="1")
+            self.world.gateway.handle(raw, chat())
+            self.assertEqual(self.world.shown(raw)["spent_nanousd"], spent)
+            clock.advance(86_400)
+            self.assertEqual(self.world.shown(raw)["spent_nanousd"], 0)
+            self.assertTrue(self.run_command("ledger.verify")["ok"])
+
+    def test_of_two_windows_at_once_one_is_refused(self) -> None:
+        """What the gateway charges is what the ledger says, whichever came first."""
+        ledger = self.world.books.ledger
+        raw = self.world.key()
+        key_id = self.world.shown(raw)["id"]
+        before = ledger._levels[Scope.KEY, key_id]
+        self.run_command("keys.budget", id=key_id, usd="1", window="day")
+        known = ledger._levels[Scope.KEY, key_id]
+        ledger._levels[Scope.KEY, key_id] = before  # as it is until the first command has returned
+        told = self.refusal("keys.budget", id=key_id, usd="2", window="week")
+        self.assertIn(f"key {key_id} was changed by another command at the same time", told)
+        ledger._levels[Scope.KEY, key_id] = known
+        self.assertEqual(self.world.shown(raw)["window"], "day")
+        self.run_command("keys.budget", id=key_id, usd="2", window="week")
+        self.world.gateway.handle(raw, chat())
+        self.assertGreater(self.world.shown(raw)["spent_nanousd"], 0)
+
+    def test_a_budget_outlives_the_process(self) -> None:
+        """It is the ledger's."""
+        with tempfile.TemporaryDirectory() as folder:
+            with RealWorld(folder=Path(folder)) as world:
+                key_id = world.shown(world.key("1"))["id"]
+                world.run("keys.budget", id=key_id, usd="7", window="week")
+            with RealWorld(folder=Path(folder)) as world:
+                shown = world.run("keys.show", id=key_id)
+                self.assertEqual((shown["limit_nanousd"], shown["window"]), (7 * USD, "week"))
 
     def test_rows_are_listed_oldest_first(self) -> None:
         """Of one key or of all, the newest so many, with every promised field."""
@@ -198,6 +274,14 @@ class CommandsTest(unittest.TestCase):
             ("keys.create", {"tenant": "a", "expires_in_s": True}, "expires_in_s"),
             ("keys.create", {"tenant": "a", "expires_in_s": huge}, "expires_in_s"),
             ("keys.create", {"tenant": "a", "name": {"x": 1}}, "name"),
+            ("keys.budget", {"usd": "1"}, "id"),
+            ("keys.budget", {"id": "nobody", "usd": "1"}, "nobody"),
+            ("keys.budget", {"id": "nobody"}, "--no-limit"),
+            ("keys.budget", {"id": "nobody", "no_limit": 1}, "--no-limit"),
+            ("keys.budget", {"id": "nobody", "usd": "1", "no_limit": True}, "--no-limit"),
+            ("keys.budget", {"id": "nobody", "usd": -1}, "usd"),
+            ("keys.budget", {"id": "nobody", "usd": "1", "window": "year"}, "window"),
+            ("keys.budget", {"id": "nobody", "usd": "1", "window": ["day"]}, "window"),
             ("keys.show", {}, "id"),
             ("keys.show", {"id": "nobody"}, "nobody"),
             ("keys.rotate", {"id": "nobody"}, "nobody"),

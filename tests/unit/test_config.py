@@ -486,7 +486,8 @@ class FaultsTest(unittest.TestCase):
         for key, value in (("judge_key_env", "JUDGE_KEY"), ("judge_audit_percent", 1), ("judge_auditor", "mini")):
             self.assertEqual(places(with_section("cache", {key: value})), [f"cache.{key}"])
         pasted = {"judge": "mini", "judge_key_env": "K", "judge_key": "sk-gw-1"}
-        self.assertEqual(faults(with_section("cache", pasted)), ("cache.judge_key: unknown key",))
+        told = "cache.judge_key: unknown key; did you mean judge_key_env?"
+        self.assertEqual(faults(with_section("cache", pasted)), (told,))
 
     def test_a_judge_without_its_key_is_a_warning(self) -> None:
         """So that a file can be checked where there are no secrets; the value is shown nowhere."""
@@ -548,6 +549,18 @@ class FaultsTest(unittest.TestCase):
         for place, data in levels.items():
             with self.subTest(place):
                 self.assertEqual(faults(data), (f"{place}: unknown key",))
+
+    def test_a_key_that_is_nearly_right_is_told_the_right_one(self) -> None:
+        """At every level; a credential in the file is told of the variable that belongs there."""
+        for place, meant, data in (
+            ("deployments[0].teir", "tier", with_deployment(teir="cheap")),
+            ("providers[0].api_key", "api_key_env", with_provider(api_key="sk-secret")),
+            ("tenant", "tenants", with_section("tenant", [])),
+            ("budget.windows", "window", with_section("budget", {"windows": "day"})),
+            ("cache.semantik", "semantic", with_section("cache", {"semantik": True})),
+        ):
+            with self.subTest(place):
+                self.assertEqual(faults(data), (f"{place}: unknown key; did you mean {meant}?",))
 
     def test_a_field_is_known_by_its_key_in_the_file_only(self) -> None:
         """The names inside the program (amounts in nano-dollars, credentials) are no keys."""
@@ -1020,6 +1033,14 @@ class TenantAndBudgetTest(unittest.TestCase):
         self.assertEqual(places(with_section("tenants", [{"name": "a", "burst": 1}])), ["tenants[0].burst"])
         empty = {"name": "a", "rate_per_s": 1, "burst": 0}
         self.assertEqual(places(with_section("tenants", [empty])), ["tenants[0].burst"])
+
+    def test_a_pattern_that_matches_nothing_is_a_warning(self) -> None:
+        """The tenant may ask for less than was meant; every alias, deployment, model id and `auto` is a name."""
+        matching = ["auto", "fast", "mini", "gpt-4o-mini", "gpt-*", "?ini", "*"]
+        tenants = [{"name": "a"}, {"name": "b", "models": [*matching, "gtp-*", "Mini"]}]
+        data = with_section("tenants", tenants) | {"aliases": [{"name": "fast", "deployments": ["mini"]}]}
+        said = [f"tenants[1].models: {each} matches no alias, deployment or model" for each in ("'gtp-*'", "'Mini'")]
+        self.assertEqual(from_mapping(data, {}).warnings, tuple(said))
 
     def test_a_tenant_without_models_differs_from_one_with_all(self) -> None:
         """An empty list allows nothing; no list allows everything."""
