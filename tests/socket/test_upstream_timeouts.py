@@ -210,8 +210,8 @@ class ConnectTest(ClockCase):
         """One thread waits for it, however many ask, and only until it answers."""
         hangs, ask = threading.Event(), socket.getaddrinfo
 
-        def lookup(host: str, *more: Any, **options: Any) -> Any:
-            if host == "hangs.invalid" and not options.get("flags"):
+        def lookup(host: bytes, *more: Any, **options: Any) -> Any:
+            if host == b"hangs.invalid" and not options.get("flags"):
                 hangs.wait(PATIENCE_S)
                 raise socket.gaierror(socket.EAI_AGAIN, "no answer")
             return ask(host, *more, **options)
