@@ -6,7 +6,7 @@ import os
 import tempfile
 import unittest
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ from gateway.holds import Reservation
 from gateway.ledger import Ledger
 from gateway.rows import RequestRow
 from gateway.semantic.judgement import prompt
-from gateway.semantic.verifier import Question, read
+from tests.support.faults import FAULTS
 from tests.support.scripted_upstream import Peer, ScriptedUpstream, answer
 from tests.support.twins import IgnoresRowCount
 
@@ -141,14 +141,9 @@ class TwinsTest(unittest.TestCase):
 
     def test_a_verifier_that_passes_all_gives_wrong_answers(self) -> None:
         """Where every question of a partition is tried; each is named by what was asked and what was answered."""
-
-        def read_alike(text: str) -> Question:
-            return replace(read(text), key=b"")
-
-        with (
-            mock.patch("gateway.semantic_cache.read", read_alike),
-            mock.patch("gateway.semantic_cache.verify", return_value=None),
-        ):
+        with ExitStack() as broken:
+            for fault in FAULTS["semantic-near-misses"]:
+                broken.enter_context(fault)
             step = self.last_step()
         self.assertGreater(step["semantic"]["different_wrong"], 0)
         self.assertEqual((step["hit"]["wrong"], step["semantic"]["crossed_tenants"]), (0, 0))
