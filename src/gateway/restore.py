@@ -40,6 +40,7 @@ _INSERT_EPOCH = f"""INSERT OR REPLACE INTO epochs ({", ".join(EPOCH_FIELDS)})
 
 _MONEY = """SELECT scope, name, window_kind, balances.window_number, spent_nanousd + held_nanousd + unresolved_nanousd
     FROM balances JOIN levels ON levels.id = balances.level_id ORDER BY balances.id"""
+_LIMITS = "SELECT name, window_kind, limit_nanousd FROM levels WHERE scope = 'key' AND active"
 _KEYS = "SELECT id, tenant, digest, blocked, deleted_ms IS NOT NULL FROM keys ORDER BY created_ms, id"
 
 
@@ -57,13 +58,14 @@ class _Key(Struct, frozen=True):
 
 
 class _Book(Struct, frozen=True):
-    """What a restore can forget of a ledger: its epochs, money by level and window, and keys by id."""
+    """What a restore can forget of a ledger: its epochs, money by level and window, keys by id, and their limits."""
 
     epoch: int
     until_ms: int
     epochs: list[Record]
     money: dict[tuple[str, str, str, int], int]
     keys: dict[str, _Key]
+    limits: dict[str, tuple[str, int | None]]
 
 
 def restore(owned: DataDir, file: Path, clock: Clock, *, replace: bool) -> dict[str, Any]:
@@ -186,7 +188,8 @@ def _book(connection: sqlite3.Connection) -> _Book:
         id_: _Key(tenant, digest, bool(blocked), bool(deleted))
         for id_, tenant, digest, blocked, deleted in connection.execute(_KEYS)
     }
-    return _Book(epoch_of(connection), until_ms_of(connection), epochs_of(connection), money, keys)
+    limits = {id_: (window, limit) for id_, window, limit in connection.execute(_LIMITS)}
+    return _Book(epoch_of(connection), until_ms_of(connection), epochs_of(connection), money, keys, limits)
 
 
 def _last_epoch_set_aside(ledger: Path) -> int:
@@ -203,7 +206,8 @@ def _names(ledger: Path, pattern: str) -> list[str]:
 
 def _differences(restored: _Book, replaced: _Book) -> dict[str, Any]:
     """What the replaced ledger knew and the restored one does not: money per level and window, and what was done to
-    keys; a key that was rotated works with its old secret again, and no more with its new one.
+    keys; a key that was rotated works with its old secret again, and no more with its new one. Budgets that were
+    changed since are told as they are again.
     """
     missing = [
         {
@@ -226,7 +230,12 @@ def _differences(restored: _Book, replaced: _Book) -> dict[str, Any]:
                 lost.append({"id": id_, "tenant": after.tenant, "after": "created"})
         elif (why := _undone(before, after)) is not None:
             (lost if why == "unblocked" else valid_again).append({"id": id_, "tenant": after.tenant, "after": why})
-    return {"missing": missing, "keys_valid_again": valid_again, "keys_lost": lost}
+    budgets = [
+        {"id": id_, "tenant": key.tenant, "window": restored.limits[id_][0], "limit_nanousd": restored.limits[id_][1]}
+        for id_, key in restored.keys.items()
+        if id_ in replaced.limits and replaced.limits[id_] != restored.limits[id_] and not key.deleted
+    ]
+    return {"missing": missing, "keys_valid_again": valid_again, "keys_lost": lost, "budgets_again": budgets}
 
 
 def _undone(before: _Key, after: _Key) -> str | None:

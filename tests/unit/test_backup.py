@@ -469,6 +469,21 @@ class RestoreTest(BackupCase):
         self.assertEqual(again, {ids[name]: name for name in ("deleted", "blocked", "rotated")})
         self.assertEqual(lost, {ids["unblocked"]: ("unblocked", "acme"), ids["created"]: ("created", "new")})
 
+    def test_budgets_that_are_what_they_were_are_told(self) -> None:
+        """Whether the limit was changed since or its window; of a key that is gone nobody asks."""
+        with self.open() as books:
+            run = books.commands.run
+            make = {"tenant": "acme", "budget_usd": "5", "budget_window": "day"}
+            lower, wider, same, gone = (run("keys.create", make)["id"] for _ in range(4))
+            run("keys.delete", {"id": gone})
+            run("backup", {"file": str(self.file)})
+            run("keys.budget", {"id": lower, "usd": "1"})
+            run("keys.budget", {"id": wider, "no_limit": True, "window": "month"})
+            run("keys.budget", {"id": same, "usd": "7"})
+            run("keys.budget", {"id": same, "usd": "5"})
+        was = {"tenant": "acme", "window": "day", "limit_nanousd": 5_000_000_000}
+        self.assertEqual(self.restore()["budgets_again"], [{"id": lower} | was, {"id": wider} | was])
+
     def test_what_a_first_restore_has_forgotten_is_on_record_after_a_second(self) -> None:
         """Whoever restores again before anybody has confirmed is told all that is missing, not the last step alone."""
         id_ = self.make()
@@ -481,7 +496,9 @@ class RestoreTest(BackupCase):
             books.commands.run("ledger.confirm", {"epoch": 3})
             confirmed = books.commands.run("ledger.epochs", {})
         self.assertEqual(first["differences"]["keys_valid_again"], [{"id": id_, "tenant": "acme", "after": "deleted"}])
-        self.assertEqual(second["differences"], {"missing": [], "keys_valid_again": [], "keys_lost": []})
+        self.assertEqual(
+            second["differences"], {"missing": [], "keys_valid_again": [], "keys_lost": [], "budgets_again": []}
+        )
         self.assertEqual({epoch["confirmed_ms"] for epoch in confirmed}, {self.clock.wall_ms()})
 
     def test_every_restore_is_on_record_whatever_was_restored(self) -> None:
