@@ -414,7 +414,12 @@ class SqliteStore:
                 self._writer.execute("ROLLBACK")
 
     def _copy(self) -> None:
-        """Copy the log into the database. If that fails, the log still has everything."""
+        """Copy the log into the database. If that fails, the log still has everything.
+
+        That of a lost ledger is left as it is: after a failed sync nobody knows what would be copied.
+        """
+        if self._lost:
+            return
         self._copied = self._committed
         try:
             self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
@@ -537,7 +542,7 @@ class SqliteStore:
     def _copy_in_calm(self) -> None:
         """Copy the log, unless somebody leads, or none may any more."""
         with self._mutex:
-            if self._leading or self._closed or self._lost:
+            if self._leading or self._closed:
                 return
             self._leading = True
         try:
