@@ -179,8 +179,8 @@ class Ledger(Holds):
     async def top_up(self, reservation: Reservation, extra_nanousd: int, purpose: Purpose) -> Reservation:
         """Raise an open hold by `extra_nanousd` >= 0 in the windows it was made in, for another call of its request.
 
-        Returns the larger reservation. Raises BudgetExceeded or BudgetReserved as reserve() does, though never for
-        nothing more; AlreadyResolved. Nothing is booked then.
+        Returns the larger reservation. Raises AlreadyResolved; BudgetExceeded or BudgetReserved as reserve() does, but
+        not for an extra of 0. Nothing is booked then.
         """
         check_amount(extra_nanousd)
         check_hold(reservation.amount_nanousd + extra_nanousd)
