@@ -17,7 +17,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 _NAME = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
@@ -107,7 +107,7 @@ class RequestHead(Struct, frozen=True):
     keep_alive: bool
     expects_continue: bool
     body: Body
-    memo: dict[str, Any] = field(default_factory=dict)
+    memo: dict[str, Any] = {}
 
     def __repr__(self) -> str:
         """Without the headers and the query: they hold credentials."""

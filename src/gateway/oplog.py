@@ -53,7 +53,7 @@ class OpLog:
         self._write(event, facts, most_per_s=_LINES_PER_S // 2)
 
     def seldom(self, event: str, **facts: object) -> None:
-        """A routine line, unless one of the same event and facts was due within the last minute, though it was dropped.
+        """The same for what may go on for hours: no line if one of the same event and facts was due in the last minute.
 
         The facts must be hashable.
         """
@@ -65,7 +65,7 @@ class OpLog:
             if len(self._due_s) >= _MOST_SELDOM:
                 self._due_s.clear()
             self._due_s[same] = now_s
-        self.routine(event, **facts)
+        self.event(event, **facts)
 
     def last_words(self, event: str, **facts: object) -> None:
         """The same for why the process ends: however many lines came before it in this second."""

@@ -330,7 +330,7 @@ class Process:
     def _tell_failure(self, deployment: str, verdict: Verdict) -> None:
         if verdict.alarm:
             why = Absence.QUOTA if verdict.exhausted else Absence.REFUSED
-            self._log.event("deployment_alarm", deployment=deployment, why=why, status=verdict.status)
+            self._log.seldom("deployment_alarm", deployment=deployment, why=why, status=verdict.status)
         else:
             self._log.seldom("call_failed", deployment=deployment, outcome=verdict.outcome, status=verdict.status)
 
