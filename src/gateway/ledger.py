@@ -42,16 +42,16 @@ _RESTARTED = """SELECT stopped_ms IS NULL AND machine_boot <> ''
 
 
 ROWS_AT_ONCE: Final = 32
-"""Rows in one statement: a hundredth of the values that SQLite takes in one."""
+"""Rows in one statement: 29 values each, of the 32,766 that SQLite takes in one."""
 
 
 class Ledger(Holds):
     """The book of one data directory, owned by one process (`boot_id`).
 
     `_opened` (when each hold of this life was made) is changed by single dict operations only, which are atomic, and
-    `_rows` (those that wait to be written) by the atomic ends of a deque. Work
-    forgets a hold as its last step, which may happen twice and does no harm; a hold whose work never ran stays there
-    and is given up for its age. `boot_id` and `machine_restarted` are set once, by open().
+    `_rows` (those that wait to be written) by the atomic ends of a deque. Work forgets a hold as its last step, which
+    may happen twice and does no harm; a hold whose work never ran stays there and is given up for its age. `boot_id`
+    and `machine_restarted` are set once, by open().
 
     machine_restarted  the last life did not end cleanly, and the machine was restarted since: what was committed with
                        durability `normal` shortly before may be missing

@@ -186,7 +186,7 @@ class Process:
             threading.Thread(target=self._hear_signals, name="signals", daemon=True).start()
             delete_demo_keys(books)
             self._warn_of_tenants(self._config, books)
-            heap.settle()
+            heap.freeze()
             server.start()
             host, port = server.server_address[:2]
             self._data_dir.publish(Control(str(host), int(port), os.getpid(), secret))
