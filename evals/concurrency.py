@@ -15,6 +15,7 @@ from evals.silent import SilentUpstream
 from evals.world import World
 from gateway.errors import RateLimited
 from gateway.fake_provider import FakeProvider
+from gateway.keys import ShownKey
 from gateway.levels import LevelState, Scope
 from llmkit.money import format_usd
 
@@ -183,7 +184,9 @@ def _met(
 
     def look() -> None:
         levels = [world.level(Scope.TENANT, "acme")]
-        levels += [world.level(Scope.KEY, world.books.keys.authenticate(raw_key).id) for raw_key, _ in requests]
+        levels += [
+            world.level(Scope.KEY, world.books.keys.authenticate(ShownKey.of(raw_key)).id) for raw_key, _ in requests
+        ]
         over.append(max(map(_over, levels)))
 
     crowd = meet(world.gateway, world.up, requests, look)

@@ -22,6 +22,7 @@ from gateway.drive import drive
 from gateway.engines.sim import Scheduler, SimCaller
 from gateway.errors import GatewayError
 from gateway.fake_provider import FakeProvider
+from gateway.keys import ShownKey
 from gateway.levels import LevelState, Scope
 from gateway.providers import Provider
 from llmkit.money import format_usd
@@ -65,7 +66,7 @@ class World:
 
     def shown(self, raw_key: str) -> dict[str, Any]:
         """`keys show` of a key."""
-        return dict(self.books.commands.run("keys.show", {"id": self.books.keys.authenticate(raw_key).id}))
+        return dict(self.books.commands.run("keys.show", {"id": self.books.keys.authenticate(ShownKey.of(raw_key)).id}))
 
     def rows(self) -> list[dict[str, Any]]:
         """Every row, oldest first."""
@@ -157,7 +158,7 @@ class VirtualWorld(World):
     async def _serve(self, asked: Asked, raw_key: str, raw: bytes, at_s: float) -> None:
         await self._scheduler.sleep(at_s - self.clock.now_s())
         asked.began_s = self.clock.now_s()
-        principal = self.gateway.authenticate(raw_key)
+        principal = self.gateway.authenticate(ShownKey.of(raw_key))
         try:
             asked.answer = await self.gateway.serve(
                 self.gateway.context(principal, raw, asked.caller, facts=asked.facts)

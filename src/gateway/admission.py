@@ -14,7 +14,7 @@ from gateway.clock import Clock
 from gateway.config import TenantConfig
 from gateway.context import Facts, Principal
 from gateway.errors import ModelNotAllowed, ModelNotFound, RateLimited
-from gateway.keys import KeyRing, ShownKey, shown_key
+from gateway.keys import KeyRing, ShownKey
 from gateway.ledger import Ledger
 from gateway.limits import Decision, TokenBucket
 from gateway.router import Catalog, RoutePlan
@@ -59,13 +59,9 @@ class Admission:
             if name in self._buckets and self._tenants[name].rate == former._tenants[name].rate:
                 self._buckets[name] = bucket
 
-    def authenticate(self, raw_key: str | None) -> Principal:
-        """The principal that `raw_key` stands for. Raises InvalidApiKey."""
-        return self.recognize(shown_key(raw_key))
-
-    def recognize(self, shown: ShownKey) -> Principal:
-        """As authenticate()."""
-        key = self._keys.recognize(shown)
+    def authenticate(self, shown: ShownKey) -> Principal:
+        """The principal that the key stands for. Raises InvalidApiKey."""
+        key = self._keys.authenticate(shown)
         account = self._ledger.account(key.tenant, key.id)
         known = self._principals.get(key.id)
         if known is not None and known.account is account:

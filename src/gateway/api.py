@@ -38,7 +38,7 @@ from gateway.errors import (
 from gateway.exchange import Exchange
 from gateway.exposition import CONTENT_TYPE
 from gateway.gateway import Gateway
-from gateway.headers import bearer, fact_headers, key_shown, options_of, request_id
+from gateway.headers import bearer, fact_headers, options_of, request_id, shown_key
 from gateway.http_head import HttpRefusal, NoBody, RequestHead
 from gateway.redaction import without_secrets
 from gateway.rows import Exit
@@ -175,7 +175,7 @@ class Api:
         head, methods = exchange.head, _methods(path)
         if head.method == "OPTIONS" and methods:
             raise MethodNotAllowed(head.method, methods)
-        principal = gateway.recognize(key_shown(head))
+        principal = gateway.authenticate(shown_key(head))
         if head.method not in methods:
             raise MethodNotAllowed(head.method, methods) if methods else _unknown(head, path)
         exchange.enter(principal.tenant)

@@ -48,6 +48,7 @@ _FIRST = "keys.create"
 """The only one of these commands that makes a data directory: a key may be made before the first start."""
 
 _LAST_PORT = 65535
+_LONGEST_LABEL = 63
 
 FAILED = 1
 REFUSED = 2
@@ -122,11 +123,19 @@ def _no_address(host: str, port: int) -> str | None:
     """Why nothing can listen there, whatever else does; None if something may."""
     if not 0 <= port <= _LAST_PORT:
         return f"a port is a number from 0 to {_LAST_PORT} (--port)"
+    return None if _may_be_a_name(host) else "that can be no host's name (--host)"
+
+
+def _may_be_a_name(host: str) -> bool:
+    """Whether a host may be called so. The tables of other scripts are loaded only for a name in one of them."""
+    if host.isascii():
+        *labels, last = host.split(".")
+        return all(0 < len(label) <= _LONGEST_LABEL for label in labels) and len(last) <= _LONGEST_LABEL
     try:
         host.encode("idna")
     except UnicodeError:
-        return "that can be no host's name (--host)"
-    return None
+        return False
+    return True
 
 
 def _check(arguments: argparse.Namespace, env: Mapping[str, str]) -> int:

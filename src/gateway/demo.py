@@ -3,7 +3,8 @@
 import ipaddress
 import json
 from collections.abc import Mapping
-from urllib.parse import urlsplit
+
+from llmkit.base_url import BaseUrl
 
 DEMO_TENANT = "demo"
 DEMO_KEY_NAME = "demo"
@@ -92,8 +93,13 @@ def _compatible_models(base_url: str, served: tuple[str, ...]) -> tuple[tuple[st
 
 
 def _is_own(base_url: str) -> bool:
-    """Whether a server is of one's own network: a private address, or a name without a dot."""
-    host = urlsplit(base_url).hostname or ""
+    """Whether a server is of one's own network: a private address, or a name without a dot. What is no base URL is of
+    none; the configuration that holds it is refused.
+    """
+    try:
+        host = BaseUrl.parse(base_url).host
+    except ValueError:
+        return False
     try:
         return ipaddress.ip_address(host).is_private
     except ValueError:

@@ -86,13 +86,9 @@ class Gateway:
 
     # --- for the front --------------------------------------------------------------------------------------------
 
-    def authenticate(self, raw_key: str | None) -> Principal:
-        """Who holds `raw_key`. Raises InvalidApiKey."""
-        return self._admission.authenticate(raw_key)
-
-    def recognize(self, shown: ShownKey) -> Principal:
-        """As authenticate()."""
-        return self._admission.recognize(shown)
+    def authenticate(self, shown: ShownKey) -> Principal:
+        """Who holds the key that was shown. Raises InvalidApiKey."""
+        return self._admission.authenticate(shown)
 
     def visible_models(self, principal: Principal) -> tuple[str, ...]:
         """The names that `principal` may ask for."""
@@ -186,7 +182,7 @@ class Gateway:
         Returns text, response, cache, tier, provider, deployment, attempts, cost_nanousd, exit and request_id.
         Raises GatewayError.
         """
-        principal, facts, raw = self.authenticate(raw_key), self.new_facts(), _encoded(body, stream=False)
+        principal, facts, raw = self.authenticate(ShownKey.of(raw_key)), self.new_facts(), _encoded(body, stream=False)
         options = Options(timeout_s=timeout_s)
         answer = self._engine.run(
             lambda caller: self._serve_and_let_go(self.context(principal, raw, caller, options=options, facts=facts)),
@@ -212,7 +208,7 @@ class Gateway:
         Close it to leave early; the request then ends as for a client that left. Raises GatewayError at the first
         event, InvalidApiKey at once.
         """
-        principal, raw = self.authenticate(raw_key), _encoded(body, stream=True)
+        principal, raw = self.authenticate(ShownKey.of(raw_key)), _encoded(body, stream=True)
         return self._engine.iterate(lambda caller: self._serve_and_let_go(self.context(principal, raw, caller)))
 
     async def _serve_and_let_go(self, context: RequestContext) -> Answer:

@@ -10,7 +10,7 @@ from gateway.chat import check_tags
 from gateway.context import Facts, Options
 from gateway.errors import InvalidApiKey, InvalidRequest
 from gateway.http_head import CREDENTIALS, RequestHead
-from gateway.keys import ShownKey, shown_key
+from gateway.keys import ShownKey
 from llmkit.money import format_usd
 
 MAX_TIMEOUT_S = 86_400.0
@@ -27,11 +27,11 @@ _NO_OPTIONS: Final = Options()
 # --- what a client says in headers --------------------------------------------------------------------------------
 
 
-def key_shown(head: RequestHead) -> ShownKey:
+def shown_key(head: RequestHead) -> ShownKey:
     """The virtual key of a request, read once of a head that comes again. Raises as key_of()."""
     shown: ShownKey | None = head.memo.get(_KEY)
     if shown is None:
-        shown = head.memo[_KEY] = shown_key(key_of(head))
+        shown = head.memo[_KEY] = ShownKey.of(key_of(head))
     return shown
 
 

@@ -17,7 +17,7 @@ COLLECT_EVERY: Final = 10_000
 """Objects that came and did not go, before the collector looks at them: some megabytes, if they all were garbage."""
 
 
-def settle() -> None:
+def freeze() -> None:
     """What is there now stays: the collector looks at it no more, and less often at what comes."""
     gc.freeze()
     gc.set_threshold(COLLECT_EVERY)

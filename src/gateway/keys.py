@@ -57,11 +57,11 @@ class ShownKey(Struct, frozen=True):
     id: str
     digest: str
 
-
-def shown_key(raw: str | None) -> ShownKey:
-    """What was shown, whatever it is; None is no key."""
-    raw = raw or ""
-    return ShownKey(raw.removeprefix(PREFIX).partition("-")[0], hash_key(raw))
+    @classmethod
+    def of(cls, raw: str | None) -> "ShownKey":
+        """What was shown, whatever it is; None is no key."""
+        raw = raw or ""
+        return cls(raw.removeprefix(PREFIX).partition("-")[0], hash_key(raw))
 
 
 class UnknownKey(Exception):
@@ -109,12 +109,11 @@ class KeyRing:
             self._keys[id_] = Key(id_, tenant, digest, name, created_ms, expires_ms, bool(blocked))
         self._tenants = {name for (name,) in await self._store.read("SELECT name FROM tenants")}
 
-    def authenticate(self, raw: str | None) -> Key:
-        """The key that `raw` is. Raises InvalidApiKey, with one message whatever is wrong."""
-        return self.recognize(shown_key(raw))
+    def authenticate(self, shown: ShownKey) -> Key:
+        """The key that was shown. Raises InvalidApiKey, with one message whatever is wrong.
 
-    def recognize(self, shown: ShownKey) -> Key:
-        """As authenticate(). The digest is compared in constant time, also when there is no such key."""
+        The digest is compared in constant time, also when there is no such key.
+        """
         key = self._keys.get(shown.id)
         same = hmac.compare_digest(shown.digest, key.digest if key else _NO_DIGEST)
         if key is None or not same or key.blocked or self._is_expired(key):

@@ -42,16 +42,16 @@ _RESTARTED = """SELECT stopped_ms IS NULL AND machine_boot <> ''
 
 
 ROWS_AT_ONCE: Final = 32
-"""Rows in one statement: a hundredth of the values that SQLite takes in one."""
+"""Rows in one statement: 29 values each, of the 32,766 that SQLite takes in one."""
 
 
 class Ledger(Holds):
     """The book of one data directory, owned by one process (`boot_id`).
 
     `_opened` (when each hold of this life was made) is changed by single dict operations only, which are atomic, and
-    `_rows` (those that wait to be written) by the atomic ends of a deque. Work
-    forgets a hold as its last step, which may happen twice and does no harm; a hold whose work never ran stays there
-    and is given up for its age. `boot_id` and `machine_restarted` are set once, by open().
+    `_rows` (those that wait to be written) by the atomic ends of a deque. Work forgets a hold as its last step, which
+    may happen twice and does no harm; a hold whose work never ran stays there and is given up for its age. `boot_id`
+    and `machine_restarted` are set once, by open().
 
     machine_restarted  the last life did not end cleanly, and the machine was restarted since: what was committed with
                        durability `normal` shortly before may be missing
@@ -179,8 +179,8 @@ class Ledger(Holds):
     async def top_up(self, reservation: Reservation, extra_nanousd: int, purpose: Purpose) -> Reservation:
         """Raise an open hold by `extra_nanousd` >= 0 in the windows it was made in, for another call of its request.
 
-        Returns the larger reservation. Raises BudgetExceeded or BudgetReserved as reserve() does, though never for
-        nothing more; AlreadyResolved. Nothing is booked then.
+        Returns the larger reservation. Raises AlreadyResolved; BudgetExceeded or BudgetReserved as reserve() does, but
+        not for an extra of 0. Nothing is booked then.
         """
         check_amount(extra_nanousd)
         check_hold(reservation.amount_nanousd + extra_nanousd)

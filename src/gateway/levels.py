@@ -212,7 +212,7 @@ class Levels:
 
     # --- inside a transaction -----------------------------------------------------------------------------------
 
-    async def _current_balances(self, transaction: Transaction, account: Account, now_ms: int) -> list[int]:
+    async def _current_balances(self, transaction: Transaction, account: Account, now_ms: int) -> Sequence[int]:
         """Ids of the three balances of the present windows, opening windows that begin now.
 
         A window number is only ever raised: a clock that is set back goes on in the window that was reached.

@@ -21,8 +21,9 @@ _MAX_CHARS = 2000
 _CUT_CHARS = 900
 """Of JSON, which written as text within JSON takes at most two characters for each."""
 _LINES_PER_S = 50
+_SELDOM_S = 60.0
 _MOST_SELDOM = 1000
-SELDOM_S = 60.0
+"""Lines that are remembered for _SELDOM_S; then all are forgotten, and may be written once more."""
 _FRAMES = 8
 
 
@@ -39,7 +40,7 @@ class OpLog:
         self._lock = threading.Lock()
         self._second = -1
         self._lines = 0
-        self._written_s: dict[tuple[object, ...], float] = {}
+        self._due_s: dict[tuple[object, ...], float] = {}
         self.dropped = 0
         self.errors = 0
 
@@ -52,16 +53,19 @@ class OpLog:
         self._write(event, facts, most_per_s=_LINES_PER_S // 2)
 
     def seldom(self, event: str, **facts: object) -> None:
-        """A routine line, unless one of the same event and facts was written within the last minute."""
+        """The same for what may go on for hours: no line if one of the same event and facts was due in the last minute.
+
+        The facts must be hashable.
+        """
         now_s = self._clock.now_s()
         same = (event, *facts.items())
         with self._lock:
-            if now_s - self._written_s.get(same, -math.inf) < SELDOM_S:
+            if now_s - self._due_s.get(same, -math.inf) < _SELDOM_S:
                 return
-            if len(self._written_s) >= _MOST_SELDOM:
-                self._written_s.clear()
-            self._written_s[same] = now_s
-        self.routine(event, **facts)
+            if len(self._due_s) >= _MOST_SELDOM:
+                self._due_s.clear()
+            self._due_s[same] = now_s
+        self.event(event, **facts)
 
     def last_words(self, event: str, **facts: object) -> None:
         """The same for why the process ends: however many lines came before it in this second."""

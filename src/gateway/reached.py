@@ -28,9 +28,9 @@ class ReachedWindows:
         self._lock = threading.Lock()
         self._reached: dict[int, Reached] = {}
         self._opening: dict[int, int] = {}
-        self._present: dict[tuple[int, ...], tuple[float, list[int]]] = {}
+        self._present: dict[tuple[int, ...], tuple[float, tuple[int, ...]]] = {}
 
-    def balances(self, levels: tuple[int, ...], now_ms: int) -> list[int] | None:
+    def balances(self, levels: tuple[int, ...], now_ms: int) -> tuple[int, ...] | None:
         """The balances of the present windows in the order of `levels`; None unless all of them are known.
 
         A clock that is set back stays in the window that was reached.
@@ -38,7 +38,7 @@ class ReachedWindows:
         present = self._present.get(levels) or self._put_together(levels)
         return present[1] if present is not None and now_ms < present[0] else None
 
-    def _put_together(self, levels: tuple[int, ...]) -> tuple[float, list[int]] | None:
+    def _put_together(self, levels: tuple[int, ...]) -> tuple[float, tuple[int, ...]] | None:
         """When the first of their windows ends, and the balances; None unless all are known."""
         with self._lock:
             reached = [self._reached[level] for level in levels if level in self._reached]
@@ -46,7 +46,7 @@ class ReachedWindows:
                 return None
             self._present[levels] = present = (
                 min(each.ends_ms for each in reached),
-                [each.balance for each in reached],
+                tuple(each.balance for each in reached),
             )
             return present
 

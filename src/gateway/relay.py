@@ -186,8 +186,11 @@ class Relay(Struct, eq=False):
 
     async def _take(
         self, payloads: list[bytes], shaper: ChunkShaper, held: list[bytes]
-    ) -> "_Stop | Malformed | WireError | None":
-        """Put what of `payloads` is to leave behind what is held; why no more of the stream is to be read, if so."""
+    ) -> _Stop | Malformed | WireError | None:
+        """Add what is to leave of `payloads` to what is held.
+
+        Returns why no more of the stream is read, if so: its end, the cap, or what is wrong with it.
+        """
         try:
             for payload in payloads:
                 if payload.strip() == DONE:

@@ -186,7 +186,7 @@ class Process:
             threading.Thread(target=self._hear_signals, name="signals", daemon=True).start()
             delete_demo_keys(books)
             self._warn_of_tenants(self._config, books)
-            heap.settle()
+            heap.freeze()
             server.start()
             host, port = server.server_address[:2]
             self._data_dir.publish(Control(str(host), int(port), os.getpid(), secret))
@@ -330,7 +330,7 @@ class Process:
     def _tell_failure(self, deployment: str, verdict: Verdict) -> None:
         if verdict.alarm:
             why = Absence.QUOTA if verdict.exhausted else Absence.REFUSED
-            self._log.event("deployment_alarm", deployment=deployment, why=why, status=verdict.status)
+            self._log.seldom("deployment_alarm", deployment=deployment, why=why, status=verdict.status)
         else:
             self._log.seldom("call_failed", deployment=deployment, outcome=verdict.outcome, status=verdict.status)
 

@@ -11,13 +11,14 @@ of the ledger is such a read: no commit waits for it, and none starts it anew; t
 After a final fault of the storage (see sqlite_faults) the store is lost: it commits nothing more, and says so once. It
 copies the write-ahead log into the database itself, because SQLite's automatism hides the faults that it meets, a
 failed sync among them. Nobody can commit meanwhile, so the flusher does it in a calm; where there is none, a leader
-does it once in a thousand requests, and finds the most of the log synced already, by the flusher.
+does it once in a thousand requests, and finds most of the log synced already, by the flusher.
 
-Locks: `_mutex` guards `_waiting`, `_leading`, `_closed`, `_lost` and `_idle_readers`. The writing connection, its one
-cursor (one for each statement would take longer to make than to use), `_committed`, `_copied` and `_device_faults`
-belong to whoever leads, `_synced` to the flusher. `_queue` is a deque touched by its atomic ends alone, so enqueue()
-needs no lock, and `_failing` is changed by single dict operations; `_alarmed` is lowered before the queue is emptied
-and raised after it is filled, so no work is ever left without a wake.
+Locks: `_mutex` guards each change of `_waiting`, `_leading`, `_closed`, `_lost` and `_idle_readers`; whoever decides by
+one look without it looks again under it, or may be one step late. The writing connection, its one cursor (one for each
+statement would take longer to make than to use) and `_device_faults` belong to whoever leads, `_synced` to the flusher;
+`_committed` and `_copied` are changed by whoever leads alone, and read by the flusher, too. `_queue` is a deque touched
+by its atomic ends alone, so enqueue() needs no lock, and `_failing` is changed by single dict operations; `_alarmed` is
+lowered before the queue is emptied and raised after it is filled, so no work is ever left without a wake.
 """
 
 import contextlib
@@ -106,8 +107,7 @@ class _Ticket(Generic[T]):
     def wake(self) -> None:
         """Let its thread go on: the outcome is there."""
         self.done = True
-        if self.signal is not None:
-            self.go_on()
+        self.go_on()
 
     def go_on(self) -> None:
         """Let its thread go on, also to lead; one that leads already goes on as it is."""
@@ -342,13 +342,13 @@ class SqliteStore:
     def _run_batch(self, batch: list[_Ticket[Any]]) -> None:
         """Run all queued work and `batch` in one transaction; either all of it is committed or none of it.
 
-        Nobody but flush() may be there, and the leader's last batch have taken along what it is about: nothing is left.
+        None is made for those who wait for queued work that an earlier batch has taken along.
         """
         if self._lost:
             self._undo([], batch)
             return
         queued = self._take_queued()
-        if not queued and {ticket.work for ticket in batch} == _ONLY_NOTHING:
+        if not queued and {ticket.work for ticket in batch} == {_nothing}:
             return
         changes = self._writer.total_changes
         try:
@@ -414,7 +414,12 @@ class SqliteStore:
                 self._writer.execute("ROLLBACK")
 
     def _copy(self) -> None:
-        """Copy the log into the database. If that fails, the log still has everything."""
+        """Copy the log into the database. If that fails, the log still has everything.
+
+        That of a lost ledger is left as it is: after a failed sync nobody knows what would be copied.
+        """
+        if self._lost:
+            return
         self._copied = self._committed
         try:
             self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
@@ -537,7 +542,7 @@ class SqliteStore:
     def _copy_in_calm(self) -> None:
         """Copy the log, unless somebody leads, or none may any more."""
         with self._mutex:
-            if self._leading or self._closed or self._lost:
+            if self._leading or self._closed:
                 return
             self._leading = True
         try:
@@ -564,6 +569,3 @@ def _connect_reader(path: Path) -> sqlite3.Connection:
 
 async def _nothing(transaction: Transaction) -> None:
     """Work of a commit that only carries what is queued."""
-
-
-_ONLY_NOTHING = {_nothing}

@@ -22,6 +22,7 @@ from gateway.context import Caller
 from gateway.data_dir import DataDir
 from gateway.drive import drive
 from gateway.gateway import Gateway
+from gateway.keys import ShownKey
 from gateway.ledger import Ledger
 from gateway.levels import Scope
 from gateway.providers import ProviderAnswer, UpstreamCall
@@ -221,7 +222,7 @@ def request(
 
 async def _serve(gateway: Gateway, raw_key: str, body: bytes, caller: RecordingCaller) -> None:
     """As the front does: a whole answer is written once the story has returned it."""
-    answer = await gateway.serve(gateway.context(gateway.authenticate(raw_key), body, caller))
+    answer = await gateway.serve(gateway.context(gateway.authenticate(ShownKey.of(raw_key)), body, caller))
     if answer.body is not None:
         caller.receive_the_last()
 
@@ -283,7 +284,7 @@ def _next_request(books: Books, raw_key: str) -> list[str]:
 
 def _levels(books: Books, raw_key: str) -> list[tuple[int, int, int]]:
     """What key, tenant and gateway have spent, held and unresolved."""
-    names = ((Scope.KEY, books.keys.authenticate(raw_key).id), (Scope.TENANT, "acme"), (Scope.GLOBAL, ""))
+    names = ((Scope.KEY, books.keys.authenticate(ShownKey.of(raw_key)).id), (Scope.TENANT, "acme"), (Scope.GLOBAL, ""))
     states = [drive(books.ledger.level(*name)) for name in names]
     return [(state.spent_nanousd, state.held_nanousd, state.unresolved_nanousd) for state in states if state]
 

@@ -30,6 +30,7 @@ from gateway.context import Caller
 from gateway.drive import drive
 from gateway.errors import GatewayError, StoreUnavailable
 from gateway.fake_provider import FakeProvider
+from gateway.keys import ShownKey
 from gateway.providers import ProviderAnswer, UpstreamCall
 from gateway.store import Durability
 from tests.support.connections import Fuse, disk_error, watched
@@ -147,7 +148,7 @@ class DiskScenario(unittest.TestCase):
         self.assertEqual(len(self.up.fake.calls), calls)
         self.assertRaises(StoreUnavailable, drive, self.world.books.ledger.touch())
         self.assertFalse(self.world.books.store.writable)
-        self.assertEqual(self.world.books.keys.authenticate(self.raw_key).tenant, "acme")
+        self.assertEqual(self.world.books.keys.authenticate(ShownKey.of(self.raw_key)).tenant, "acme")
         self.free()
         drive(self.world.books.ledger.touch())
         self.assertTrue(self.world.books.store.writable)
@@ -189,7 +190,7 @@ class DiskScenario(unittest.TestCase):
 
     def operators_can_read(self) -> None:
         """The committed state, and that it is not all; what would change it is refused in words."""
-        key_id = self.world.books.keys.authenticate(self.raw_key).id
+        key_id = self.world.books.keys.authenticate(ShownKey.of(self.raw_key)).id
         for command in READING:
             notes: list[str] = []
             told = self.world.books.commands.run(command, {"id": key_id}, on_note=notes.append)

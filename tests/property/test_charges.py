@@ -17,6 +17,7 @@ from gateway.config import load
 from gateway.engines.sim import SimCaller
 from gateway.evidence import Evidence, Reach, assess
 from gateway.fake_provider import FakeProvider
+from gateway.keys import ShownKey
 from gateway.levels import Scope
 from llmkit.prices import Price, PriceEntry
 from llmkit.types import Usage
@@ -124,7 +125,7 @@ class ChargesTest(unittest.TestCase):
                 raw_key = world.key(None)
                 for _ in drawn:
                     body = json.dumps(chat(stream=source.random() < 0.5, max_tokens=10**7)).encode()
-                    principal = world.gateway.authenticate(raw_key)
+                    principal = world.gateway.authenticate(ShownKey.of(raw_key))
                     context = world.gateway.context(principal, body, SimCaller(world.scheduler))
                     settle_story(world.gateway.serve(context))
                 expected = [exact_nanousd(USD_PER_MILLION, counts) for counts in drawn]

@@ -18,6 +18,7 @@ from gateway.engines.sim import Effect, Kind, SimCaller
 from gateway.errors import ClientGone, Draining, GatewayError, InvalidRequest
 from gateway.fake_provider import FakeProvider
 from gateway.health import LONG_PAUSE_S
+from gateway.keys import ShownKey
 from gateway.providers import Provider, ProviderAnswer, UpstreamCall
 from llmkit.errors import ProviderError, ProviderErrorKind
 from tests.support.world import CONFIG, USD, SimWorld, chat, settle_story
@@ -184,7 +185,7 @@ class Stories(unittest.TestCase):
     ) -> Outcome:
         """Run one request to its end; at one moment, if it comes, `error` is thrown into it."""
         world, caller = self.world, SimCaller(self.world.scheduler)
-        principal = world.gateway.authenticate(raw_key or self.raw_key)
+        principal = world.gateway.authenticate(ShownKey.of(raw_key or self.raw_key))
         context = world.gateway.context(principal, json.dumps(body).encode(), caller, options=options)
         outcome = Outcome(caller, context.facts)
         story = world.gateway.serve(context)
@@ -686,7 +687,7 @@ burst = 2
         world, caller = self.world, SimCaller(self.world.scheduler)
         facts = world.gateway.new_facts()
         refused = InvalidRequest("too large", status=413, code="request_too_large")
-        principal = world.gateway.authenticate(self.raw_key)
+        principal = world.gateway.authenticate(ShownKey.of(self.raw_key))
         settle_story(world.gateway.refuse(principal, caller, facts, refused))
         settle_story(world.store.flush())
         self.assert_row(
@@ -781,7 +782,7 @@ class SpanTest(Stories):
             {
                 "request_id": outcome.facts.request_id,
                 "tenant": "acme",
-                "key_id": self.world.keys.authenticate(self.raw_key).id,
+                "key_id": self.world.keys.authenticate(ShownKey.of(self.raw_key)).id,
                 "alias": "mini",
                 "route": "named",
                 "stream": True,

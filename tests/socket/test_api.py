@@ -229,7 +229,7 @@ class FrontRefusalTest(FrontCase):
     def test_an_error_of_ours_has_failed(self) -> None:
         """Whether something was called, nobody knows; the operator finds the failure by the id that the client has."""
         front = self.front()
-        raises = mock.patch.object(front.api.gateway, "recognize", side_effect=ZeroDivisionError)
+        raises = mock.patch.object(front.api.gateway, "authenticate", side_effect=ZeroDivisionError)
         leaves_unanswered = mock.patch.object(front.api, "_chat", return_value=None)
         for bug in (raises, leaves_unanswered):
             with bug:

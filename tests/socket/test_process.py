@@ -391,6 +391,18 @@ class SignalTest(unittest.TestCase):
             told = gateway.wait_for_event("call_failed")
             self.assertEqual((told["deployment"], told["outcome"], told["status"]), ("mini", "client", 404))
 
+    def test_an_alarm_that_nothing_pauses_for_is_told_once_a_minute(self) -> None:
+        """A firewall that dislikes prompts must not fill the log: other lines would be dropped for it."""
+        forbids = CONFIG.replace('script = [{ text = "hello there friend" }]', "script = [{ status = 403 }]")
+        with GatewayProcess(QUICK + forbids) as gateway:
+            key = gateway.create_key()["key"]
+            for _ in range(3):
+                self.assertEqual(gateway.chat(key, model="mini")[0], 502)
+            gateway.signal(signal.SIGHUP)
+            gateway.wait_for_event("reloaded")
+            alarms = [line for line in gateway.errors if '"event": "deployment_alarm"' in line]
+            self.assertEqual(len(alarms), 1)
+
     def test_a_reload_turns_the_cache_off_and_on_again(self) -> None:
         """What it knew is still there."""
         with GatewayProcess(QUICK + CONFIG) as gateway:

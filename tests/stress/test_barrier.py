@@ -11,6 +11,7 @@ from gateway.commands import CommandError
 from gateway.drive import drive
 from gateway.errors import BudgetExceeded, BudgetReserved, GatewayError
 from gateway.holds import Purpose
+from gateway.keys import ShownKey
 from gateway.ledger import Ledger
 from gateway.levels import LevelState, Scope
 from gateway.types import Window
@@ -288,7 +289,7 @@ class BudgetCaseTest(BarrierCase):
         return refused.exception
 
     def _id(self, world: GatedWorld, raw_key: str) -> str:
-        return world.books.keys.authenticate(raw_key).id
+        return world.books.keys.authenticate(ShownKey.of(raw_key)).id
 
 
 class ChangedBudgetTest(BarrierCase):
@@ -299,7 +300,7 @@ class ChangedBudgetTest(BarrierCase):
         with GatedWorld(FULL) as world:
             amount = worst_case(world, BODY)
             raw_key = world.key(format_usd(5 * amount))
-            key_id = world.books.keys.authenticate(raw_key).id
+            key_id = world.books.keys.authenticate(ShownKey.of(raw_key)).id
 
             def lower() -> None:
                 shown = world.run("keys.budget", id=key_id, usd="0.000000001")
@@ -320,7 +321,7 @@ class ChangedBudgetTest(BarrierCase):
         """Four threads take what they can of a limit that is raised step by step, then lowered."""
         with GatedWorld(NORMAL) as world:
             ledger = world.books.ledger
-            account = ledger.account("acme", world.books.keys.authenticate(world.key("0")).id)
+            account = ledger.account("acme", world.books.keys.authenticate(ShownKey.of(world.key("0"))).id)
             ended, over = threading.Event(), list[int]()
 
             def take(serial: int) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from gateway.context import Caller
 from gateway.errors import GatewayError
 from gateway.fake_provider import FakeProvider
+from gateway.keys import ShownKey
 from gateway.providers import ProviderAnswer, UpstreamCall
 from llmkit.money import format_usd
 from tests.support.world import CONFIG, RealWorld, chat
@@ -144,7 +145,7 @@ class ProviderRaisesTest(unittest.TestCase):
         thread.join(PATIENCE_S)
         self.assertFalse(thread.is_alive())
         self.assertEqual(len(raised), 1, "the second request is served")
-        key_id = self.world.books.keys.authenticate(self.raw_key).id
+        key_id = self.world.books.keys.authenticate(ShownKey.of(self.raw_key)).id
         first, second = self.world.run("ledger.rows", key=key_id)
         self.assertEqual((second["exit"], second["state"]), ("routed", "settled"))
         return raised[0], first

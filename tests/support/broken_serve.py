@@ -53,12 +53,12 @@ class _ForgetsTheDead(Ledger):
 
 # --- keys -------------------------------------------------------------------------------------------------------
 
-_recognize = KeyRing.recognize
+_authenticate = KeyRing.authenticate
 
 
 def _by_id(self: KeyRing, shown: ShownKey) -> Key:
     """Looks a key up by its public id, and takes the rest for granted."""
-    return self._keys.get(shown.id) or _recognize(self, shown)
+    return self._keys.get(shown.id) or _authenticate(self, shown)
 
 
 _SEEN: dict[str, Key] = {}
@@ -67,7 +67,7 @@ _SEEN: dict[str, Key] = {}
 def _remembered(self: KeyRing, shown: ShownKey) -> Key:
     """What was right once is right for ever."""
     if shown.digest not in _SEEN:
-        _SEEN[shown.digest] = _recognize(self, shown)
+        _SEEN[shown.digest] = _authenticate(self, shown)
     return _SEEN[shown.digest]
 
 
@@ -188,8 +188,8 @@ MISTAKES: dict[str, list[tuple[Any, str, Any]]] = {
         (api, "without_secrets", str),
         (client, "_refusal", lambda head, body, **facts: _refuse(head, body, **facts | {"api_key": None})),
     ],
-    "keys-by-id": [(KeyRing, "recognize", _by_id)],
-    "remembers-keys": [(KeyRing, "recognize", _remembered)],
+    "keys-by-id": [(KeyRing, "authenticate", _by_id)],
+    "remembers-keys": [(KeyRing, "authenticate", _remembered)],
     "reads-leniently": [(chat, "loads_object", json.loads)],
     "rounds-numbers": [(chat, "loads_object", _rounded)],
     "fetches": [(story, "parse_chat", _fetches)],

@@ -55,7 +55,7 @@ class WithoutTriggers(Ledger):
 
     missing: tuple[str, ...] = ()
 
-    async def _current_balances(self, transaction: Transaction, account: Account, now_ms: int) -> list[int]:
+    async def _current_balances(self, transaction: Transaction, account: Account, now_ms: int) -> Sequence[int]:
         for trigger in self.missing:
             await transaction.execute(f"DROP TRIGGER IF EXISTS {trigger}")
         return await super()._current_balances(transaction, account, now_ms)

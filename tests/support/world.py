@@ -21,7 +21,7 @@ from gateway.engines.sim import Scheduler, SimCaller, SimStore, Task
 from gateway.fake_provider import FakeProvider
 from gateway.gateway import Gateway
 from gateway.holds import OnCrash
-from gateway.keys import KeyRing
+from gateway.keys import KeyRing, ShownKey
 from gateway.ledger import Ledger
 from gateway.levels import LevelState, Scope
 from gateway.providers import Provider
@@ -162,7 +162,9 @@ class SimWorld:
     def request(self, raw_key: str, body: Mapping[str, Any]) -> tuple[Task, SimCaller]:
         """Put one request into the simulation."""
         caller = SimCaller(self.scheduler)
-        context = self.gateway.context(self.gateway.authenticate(raw_key), json.dumps(body).encode(), caller)
+        context = self.gateway.context(
+            self.gateway.authenticate(ShownKey.of(raw_key)), json.dumps(body).encode(), caller
+        )
         return self.scheduler.spawn(f"request {len(self.scheduler.tasks)}", self.gateway.serve(context)), caller
 
     def run(self) -> None:
@@ -181,7 +183,7 @@ class SimWorld:
 
     def key_level(self, raw_key: str) -> LevelState:
         """The level of a key as it stands."""
-        return self.level(Scope.KEY, self.keys.authenticate(raw_key).id)
+        return self.level(Scope.KEY, self.keys.authenticate(ShownKey.of(raw_key)).id)
 
     def verify(self) -> audit.Report:
         """Recompute the books."""
@@ -267,7 +269,7 @@ class RealWorld:
 
     def shown(self, raw_key: str) -> dict[str, Any]:
         """`keys show` of a key."""
-        return dict(self.run("keys.show", id=self.books.keys.authenticate(raw_key).id))
+        return dict(self.run("keys.show", id=self.books.keys.authenticate(ShownKey.of(raw_key)).id))
 
     def rows(self) -> list[dict[str, Any]]:
         """Every row, oldest first."""

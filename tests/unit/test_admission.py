@@ -15,6 +15,7 @@ from gateway.admission import Admission, Admitted, may_ask
 from gateway.chat import parse_chat
 from gateway.context import Facts, Options
 from gateway.errors import InvalidApiKey, InvalidRequest, ModelNotAllowed, ModelNotFound, RateLimited, RegionNotAllowed
+from gateway.keys import ShownKey
 from gateway.levels import Scope
 from gateway.router import Catalog
 from gateway.types import Window
@@ -77,32 +78,32 @@ class AdmissionTest(unittest.TestCase):
         """Ask for a model."""
         body: dict[str, Any] = chat(**fields) | {"model": model}
         request = parse_chat(json.dumps(body).encode(), Options())
-        return self.admission.admit(self.admission.authenticate(raw_key), request, facts or Facts("r"))
+        return self.admission.admit(self.admission.authenticate(ShownKey.of(raw_key)), request, facts or Facts("r"))
 
     def test_who_asks_is_made_out_once(self) -> None:
         """Until the budget of the key gets another window, which is another level."""
         raw = self.world.key(None)
-        first = self.admission.authenticate(raw)
-        self.assertIs(self.admission.authenticate(raw), first)
+        first = self.admission.authenticate(ShownKey.of(raw))
+        self.assertIs(self.admission.authenticate(ShownKey.of(raw)), first)
         settle_story(self.world.ledger.set_level(Scope.KEY, first.key_id, Window.DAY, 5))
-        second = self.admission.authenticate(raw)
+        second = self.admission.authenticate(ShownKey.of(raw))
         self.assertNotEqual(second.account.levels, first.account.levels)
         self.assertEqual(second.account, self.world.ledger.account("acme", first.key_id))
 
     def test_a_key_is_its_tenants(self) -> None:
         """With the levels that its requests are charged to."""
         raw = self.world.key(None)
-        principal = self.admission.authenticate(raw)
-        key = self.world.keys.authenticate(raw)
+        principal = self.admission.authenticate(ShownKey.of(raw))
+        key = self.world.keys.authenticate(ShownKey.of(raw))
         self.assertEqual((principal.key_id, principal.tenant, principal.models), (key.id, "acme", ("mini", "gw-*")))
         self.assertEqual(principal.account, self.world.ledger.account("acme", key.id))
         with self.assertRaises(InvalidApiKey):
-            self.admission.authenticate("sk-gw-nobody-knows")
+            self.admission.authenticate(ShownKey.of("sk-gw-nobody-knows"))
 
     def test_a_tenant_without_configuration_may_ask_for_everything(self) -> None:
         """It was made by the command line."""
         raw = self.world.key(None, tenant="other")
-        self.assertIsNone(self.admission.authenticate(raw).models)
+        self.assertIsNone(self.admission.authenticate(ShownKey.of(raw)).models)
         admitted = self.admit(raw, "auto")
         self.assertEqual(admitted.plan.alias, "auto")
         admitted.give_back(0.0, Facts("req"))
@@ -122,13 +123,13 @@ class AdmissionTest(unittest.TestCase):
     def test_a_key_is_kept_to_the_regions_of_its_tenant(self) -> None:
         """Whatever the name leads to elsewhere; who has none may go everywhere."""
         raw = self.world.key(None, tenant="local")
-        self.assertEqual(self.admission.authenticate(raw).regions, ("eu",))
+        self.assertEqual(self.admission.authenticate(ShownKey.of(raw)).regions, ("eu",))
         admitted = self.admit(raw, "gw-mini")
         self.assertEqual([each.name for each in admitted.plan.stages[0]], ["european"])
         with self.assertRaises(RegionNotAllowed):
             self.admit(raw)
         free = self.world.key(None, tenant="other")
-        self.assertIsNone(self.admission.authenticate(free).regions)
+        self.assertIsNone(self.admission.authenticate(ShownKey.of(free)).regions)
         self.assertEqual([each.name for each in self.admit(free, "gw-mini").plan.stages[0]], ["mini", "european"])
 
     def test_a_request_that_nobody_can_serve_takes_no_unit(self) -> None:
@@ -199,7 +200,7 @@ class AdmissionTest(unittest.TestCase):
     def test_only_what_may_be_asked_for_is_visible(self) -> None:
         """In the order of the catalog."""
         visible = self.admission.visible_models
-        self.assertEqual(visible(self.admission.authenticate(self.world.key(None))), ("mini", "gw-mini"))
-        self.assertEqual(visible(self.admission.authenticate(self.world.key(None, tenant="closed"))), ())
-        other = self.admission.authenticate(self.world.key(None, tenant="other"))
+        self.assertEqual(visible(self.admission.authenticate(ShownKey.of(self.world.key(None)))), ("mini", "gw-mini"))
+        self.assertEqual(visible(self.admission.authenticate(ShownKey.of(self.world.key(None, tenant="closed")))), ())
+        other = self.admission.authenticate(ShownKey.of(self.world.key(None, tenant="other")))
         self.assertEqual(visible(other), ("auto", "mini", "european", "gw-mini"))

@@ -12,6 +12,7 @@ from unittest import mock
 from bench import fill, own
 from gateway.app import open_books
 from gateway.data_dir import DataDir
+from gateway.keys import ShownKey
 from tests.support.world import RealWorld, chat
 
 
@@ -78,4 +79,4 @@ class FillTest(unittest.TestCase):
             closing(DataDir.own(place / "gateway-data")) as data_dir,
             closing(open_books(data_dir, None)) as books,
         ):
-            self.assertEqual([books.keys.authenticate(each).tenant for each in raw], ["two", "one"])
+            self.assertEqual([books.keys.authenticate(ShownKey.of(each)).tenant for each in raw], ["two", "one"])

@@ -11,7 +11,7 @@ from gateway import sqlite_store
 from gateway.clock import FakeClock
 from gateway.commands import CommandError
 from gateway.errors import BudgetExceeded, InvalidApiKey, StoreUnavailable, UpstreamTimeout
-from gateway.keys import KeyChanged
+from gateway.keys import KeyChanged, ShownKey
 from gateway.levels import Scope
 from llmkit.money import format_usd
 from tests.support.connections import Fuse, watched
@@ -45,7 +45,7 @@ class CommandsTest(unittest.TestCase):
         """When it is made and when it is rotated; its tenant is made with it."""
         made = self.run_command("keys.create", tenant="new", budget_usd="5")
         self.assertEqual(set(made), {"id", "key", "tenant"})
-        self.assertEqual(self.world.books.keys.authenticate(made["key"]).id, made["id"])
+        self.assertEqual(self.world.books.keys.authenticate(ShownKey.of(made["key"])).id, made["id"])
         rotated = self.run_command("keys.rotate", id=made["id"])
         self.assertEqual((rotated["id"], rotated["tenant"]), (made["id"], "new"))
         self.assertNotEqual(rotated["key"], made["key"])
@@ -371,7 +371,7 @@ class CommandsTest(unittest.TestCase):
     def test_a_long_life_is_a_life(self) -> None:
         """The largest number of seconds still fits."""
         made = self.run_command("keys.create", tenant="a", expires_in_s=1 << 53)
-        self.world.books.keys.authenticate(made["key"])
+        self.world.books.keys.authenticate(ShownKey.of(made["key"]))
 
     def test_a_command_that_another_overtook_says_so(self) -> None:
         """It changed nothing and can be repeated."""

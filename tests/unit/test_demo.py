@@ -2,7 +2,7 @@
 
 import unittest
 
-from gateway.config import Config, load
+from gateway.config import Config, ConfigError, load
 from gateway.demo import OPENAI_URL, demo_config, demo_lines
 from gateway.types import Tier
 
@@ -78,6 +78,13 @@ class DemoTest(unittest.TestCase):
                     self.assertEqual((entry.price.input_pico, entry.price.output_pico) == (0, 0), is_free)
                 said = "\n".join(demo_lines("http://here", "key", url))
                 self.assertEqual(("count as free" in said, "counted at 10 USD" in said), (is_free, not is_free))
+
+    def test_what_is_no_base_url_is_a_fault_of_the_configuration(self) -> None:
+        """And nothing else is: whatever was typed into the environment."""
+        for url in ("http://[::1", "http://[zz]/v1", "http://a b/v1", "here", "http://", "//[", "\x00"):
+            with self.subTest(url), self.assertRaises(ConfigError) as raised:
+                demo(KEY | {"OPENAI_BASE_URL": url})
+            self.assertRegex(str(raised.exception), r"\Aproviders\[0\]\.base_url: .*\Z")
 
     def test_names_that_no_configuration_may_hold_are_passed_over(self) -> None:
         """A server chooses the names of its models; quotes and backslashes are fine."""

@@ -4,9 +4,9 @@ import unittest
 
 from gateway.context import Facts, Options
 from gateway.errors import InvalidApiKey, InvalidRequest
-from gateway.headers import MAX_TIMEOUT_S, fact_headers, key_of, key_shown, options_of, route_of
+from gateway.headers import MAX_TIMEOUT_S, fact_headers, key_of, options_of, route_of, shown_key
 from gateway.http_head import HeadLimits, Heads, RequestHead, parse_head
-from gateway.keys import ShownKey, hash_key, shown_key
+from gateway.keys import ShownKey, hash_key
 from tests.support.raw_requests import post
 
 
@@ -69,13 +69,13 @@ class KeyTest(unittest.TestCase):
 
         def shown(key: bytes, length: int, *more: bytes) -> ShownKey:
             lines = b"Authorization: Bearer " + key, b"Content-Length: %d" % length, *more
-            return key_shown(heads.read(post(*lines), HeadLimits()))
+            return shown_key(heads.read(post(*lines), HeadLimits()))
 
         first = shown(b"sk-gw-a-1", 5)
         self.assertEqual((first.id, first.digest), ("a", hash_key("sk-gw-a-1")))
         self.assertIs(shown(b"sk-gw-a-1", 5), first)
         self.assertIs(shown(b"sk-gw-a-1", 77), first)
-        self.assertEqual(shown(b"sk-gw-a-2", 77), shown_key("sk-gw-a-2"))
+        self.assertEqual(shown(b"sk-gw-a-2", 77), ShownKey.of("sk-gw-a-2"))
         self.assertEqual(shown(b"sk-gw-a-1", 77, b"X: 1"), first)
         with self.assertRaises(InvalidApiKey):
             shown(b"sk-gw-a-1", 77, b"api-key: sk-gw-a-2")

@@ -15,7 +15,7 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * 4096
 
 
-class SettleTest(unittest.TestCase):
+class FreezeTest(unittest.TestCase):
     """What a start has made."""
 
     def setUp(self) -> None:
@@ -25,7 +25,7 @@ class SettleTest(unittest.TestCase):
     def test_the_collector_leaves_what_is_there_alone(self) -> None:
         """And looks at what comes, when there is more of it."""
         before: list[object] = []
-        heap.settle()
+        heap.freeze()
         after: list[object] = []
         looked_at = {id(one) for one in gc.get_objects()}
         self.assertNotIn(id(before), looked_at)

@@ -10,7 +10,7 @@ from pathlib import Path
 from gateway.clock import FakeClock
 from gateway.engines.sim import Scheduler, SimStore
 from gateway.errors import InvalidApiKey
-from gateway.keys import InvalidTenant, KeyChanged, KeyRing, UnknownKey, base62, hash_key
+from gateway.keys import InvalidTenant, KeyChanged, KeyRing, ShownKey, UnknownKey, base62, hash_key
 from tests.support.world import random_bytes, settle_story
 
 
@@ -53,7 +53,7 @@ class RingTest(unittest.TestCase):
     def refuses(self, raw: str | None, ring: KeyRing | None = None) -> bool:
         """Whether `raw` opens nothing, with the one message there is."""
         try:
-            (ring or self.ring).authenticate(raw)
+            (ring or self.ring).authenticate(ShownKey.of(raw))
         except InvalidApiKey as error:
             assert error.message == "Missing or invalid API key." and error.status == 401
             return True
@@ -64,7 +64,7 @@ class RingTest(unittest.TestCase):
         key_id, raw = self.make()
         self.assertRegex(raw, r"\Ask-gw-[0-9A-Za-z]{12}-[0-9A-Za-z]{43}\Z")
         for ring in (self.ring, self.loaded()):
-            key = ring.authenticate(raw)
+            key = ring.authenticate(ShownKey.of(raw))
             self.assertEqual((key.id, key.tenant, key.name, key.digest), (key_id, "acme", "ci", hash_key(raw)))
         stored = settle_story(self.store.read("SELECT * FROM keys"))
         self.assertNotIn(raw.rpartition("-")[2], str(stored))
@@ -108,7 +108,7 @@ class RingTest(unittest.TestCase):
         new = settle_story(self.ring.rotate(key_id))
         for ring in (self.ring, self.loaded()):
             self.assertTrue(self.refuses(old, ring))
-            self.assertEqual(ring.authenticate(new).id, key_id)
+            self.assertEqual(ring.authenticate(ShownKey.of(new)).id, key_id)
 
     def test_a_blocked_key_is_refused_until_it_is_unblocked(self) -> None:
         """Rotating it does not unblock it."""

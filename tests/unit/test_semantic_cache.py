@@ -12,6 +12,7 @@ from gateway import semantic_cache
 from gateway.commands import CommandError
 from gateway.drive import drive
 from gateway.errors import ModelNotAllowed, Overloaded, RateLimited
+from gateway.keys import ShownKey
 from gateway.semantic import verifier
 from gateway.semantic.verifier import read
 from gateway.semantic_cache import MOST_WORDINGS, Asked
@@ -79,7 +80,7 @@ class HitTest(SemanticCase):
         for text, kind in ((ASKED, "hit"), (OTHER_WORDS, "semantic")):
             facts = self.gateway.new_facts()
             context = self.gateway.context(
-                self.gateway.authenticate(self.key),
+                self.gateway.authenticate(ShownKey.of(self.key)),
                 json.dumps(chat(text, temperature=0)).encode(),
                 mock.Mock(),
                 facts=facts,

@@ -336,10 +336,6 @@ class NamesTest(QuestionCase):
         self.different("What is a PIN?", "What is a pin?", Veto.CAPITALS)
 
 
-if __name__ == "__main__":
-    unittest.main()
-
-
 class WorksTest(QuestionCase):
     """Films, songs and books, which are called by any word."""
 
@@ -364,3 +360,7 @@ class WorksTest(QuestionCase):
         self.same("who directed the film about 1984", "who directed the movie about 1984")
         self.same("is the writer of Dune alive", "is the author of Dune alive")
         self.same("who wrote the colour purple", "who wrote the color purple")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -12,6 +12,7 @@ from gateway.engines.sim import SimCaller
 from gateway.errors import BudgetExceeded, BudgetReserved
 from gateway.evidence import Evidence, Reach, assess
 from gateway.holds import AlreadyResolved, Purpose
+from gateway.keys import ShownKey
 from gateway.migrations import MAX_NANOUSD
 from gateway.rows import Exit, RequestRow
 from gateway.settlement import Ending, Settlement
@@ -106,7 +107,9 @@ class SettlementCase(unittest.TestCase):
         world = self.world
         if limit_nanousd is not None:
             self.raw_key = world.key(limit_nanousd)
-        context = world.gateway.context(world.gateway.authenticate(self.raw_key), b"", SimCaller(world.scheduler))
+        context = world.gateway.context(
+            world.gateway.authenticate(ShownKey.of(self.raw_key)), b"", SimCaller(world.scheduler)
+        )
         context.streams = stream
         self.overbilled: set[str] = set()
         return kind(world.ledger, world.clock, context, self.overbilled.add)

@@ -595,6 +595,19 @@ class WriteAheadLogTest(StoreCase):
         self.work(20)
         self.assertEqual(len(copies), 2)
 
+    def test_that_of_a_lost_ledger_is_not_copied(self) -> None:
+        """Also where it was lost while the batch ran that makes the copying due: what is in it was not synced."""
+        copies: list[str] = []
+        self.fuse = lambda sql: copies.append(sql) if "wal_checkpoint" in sql else None  # type: ignore[assignment]
+
+        async def lose(transaction: Transaction) -> None:
+            await insert("a")(transaction)
+            self.store._lose(sqlite_file.NotSynced("a sync failed"))
+
+        with mock.patch.object(sqlite_store, "COPY_AFTER", 1):
+            drive(self.store.transact(lose))
+        self.assertEqual((len(self.lost), copies), (1, []))
+
     def test_a_reader_that_never_ends_lets_it_grow_and_is_told(self) -> None:
         """Once it has ended, the file is cut back."""
         with contextlib.closing(sqlite3.connect(self.path, isolation_level=None)) as reader:

@@ -13,7 +13,8 @@ class Text:
     """What was typed, and the same in words.
 
     plain     in one form of each character
-    words     written out, pauses included; asked  the same without manners
+    words     written out, pauses included
+    asked     the words without manners
     capitals  what the capitals said
     """
 
