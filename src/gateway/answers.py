@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from http import HTTPStatus
 
 from gateway.errors import Draining
-from gateway.http_head import HttpRefusal
+from gateway.http_head import NO_CONTROL, HttpRefusal
 
 Headers = Sequence[str]
 """Header lines, `name: value`, without their ends."""
@@ -30,7 +30,6 @@ TOO_MANY_REQUESTS = HttpRefusal(503, "overloaded", "Too many requests are in fli
 DRAINING = HttpRefusal(503, "draining", "The gateway is shutting down.")
 TOO_MUCH_IN_FLIGHT = HttpRefusal(503, "overloaded", "The bodies of the requests in flight take too much memory.")
 
-_NO_CONTROL = bytes(byte for byte in range(0x100) if byte == 0x09 or (byte >= 0x20 and byte != 0x7F))
 _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 _WITHOUT_BODY = frozenset({204, 304})
 
@@ -53,7 +52,7 @@ def answer_head(status: int, headers: Headers, framing: bytes) -> bytes:
     framing  whole header lines that say where the answer ends and whether the connection goes on
     """
     fields = "\r\n".join([*headers, ""]).encode("latin-1")
-    if len(fields.translate(None, _NO_CONTROL)) != 2 * len(headers):
+    if len(fields.translate(None, NO_CONTROL)) != 2 * len(headers):
         raise ValueError("a response header holds a control character")
     return b"%b%b%b\r\n" % (_STATUS_LINES[status], fields, framing)
 

@@ -18,7 +18,7 @@ LARGEST_SHARE: Final = 8
 
 
 class Recent:
-    """Records by digest, of `max_bytes` in all."""
+    """Records by digest, of `max_bytes` in all; `bytes` is what they take by now."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes

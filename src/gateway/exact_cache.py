@@ -12,9 +12,10 @@ Rules:
 - the entries that were looked up last are kept in memory, unsealed. What leaves the file is forgotten there, too, once
   that is committed; what was read from the file while the writer wrote is not kept, for it may be gone
 
-Locks: `_lock`, the lock of `_changed`, guards what waits for the writer (`_pending`, `_pending_bytes`, `_uses`,
-`_errands`), `_recent` and `_writes`, the counters, `_last_use`, `_next_report_s`, `_damaged`, and each change of
-`_file`, which is None when there is none. Only the writer calls the file, but for what is safe from any thread.
+Locks: `_lock` guards what waits for the writer (`_pending`, `_pending_bytes`, `_uses`, `_errands`), `_recent` and
+`_writes`, the counters, `_last_use`, `_next_report_s`, `_damaged`, and each change of `_file`, which is None when there
+is none; `_changed` is the same lock, where the writer is woken. Only the writer calls the file, but for what is safe
+from any thread.
 """
 
 import contextlib
@@ -214,7 +215,7 @@ class ExactCache:
         dropped  stores that were not kept: too large, too many at once, of an old epoch, or refused by the disk
         """
         file = self._file
-        with self._changed:
+        with self._lock:
             return {
                 "entries": file.entries if file else 0,
                 "bytes": file.bytes if file else 0,
@@ -365,7 +366,7 @@ class ExactCache:
 
     def _report(self, error: Exception) -> None:
         now_s = self._clock.now_s()
-        with self._changed:
+        with self._lock:
             if now_s < self._next_report_s:
                 return
             self._next_report_s = now_s + REPORT_EVERY_S

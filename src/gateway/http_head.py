@@ -22,7 +22,6 @@ from msgspec.structs import replace
 
 _NAME = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
 _VALUE = r"[\t\x20-\x7e\x80-\xff]*+"  # visible, space, tab, obs-text: no control character
-_NO_CONTROL = bytes({0x09, *range(0x20, 0x7F), *range(0x80, 0x100)})  # what _VALUE takes
 _REQUEST_LINE = re.compile(r"(?!CONNECT )([A-Z]{1,16}) (/[\x21\x22\x24-\x7e]*+) HTTP/1\.([01])\r\n")
 _FIELD_LINE = re.compile(rf"{_NAME}:{_VALUE}\r\n")
 _NAMES = re.compile(_NAME)
@@ -33,6 +32,9 @@ _LENGTH_DIGITS = 12
 _REMEMBERED_BYTES = 2048  # of a head that may come again; those of client libraries have about 700
 
 _SINGLE_VALUED = frozenset({"host", "content-length", "transfer-encoding", "content-type", "expect"})
+NO_CONTROL = bytes({0x09, *range(0x20, 0x7F), *range(0x80, 0x100)})
+"""Every byte that a header's value may hold, as _VALUE has it: for translate(), which is faster than a search."""
+
 CREDENTIALS = ("authorization", "x-api-key", "api-key")
 """Single-valued too, but whoever repeats one is told so as for any other wrong key."""
 
@@ -251,7 +253,7 @@ def _match_request_line(text: str, limits: HeadLimits) -> re.Match[str]:
 def _field_lines(raw: bytes, text: str, start: int, limits: HeadLimits) -> list[str]:
     """The lines between `start` and the blank line that ends `text`, which is `raw`; none holds a control character."""
     lines = text[start:].split("\r\n")
-    if len(raw[start:].translate(None, _NO_CONTROL)) != 2 * (len(lines) - 1) or lines[-2:] != ["", ""]:
+    if len(raw[start:].translate(None, NO_CONTROL)) != 2 * (len(lines) - 1) or lines[-2:] != ["", ""]:
         raise _bad_line()
     del lines[-2:]
     if len(lines) > limits.fields:
