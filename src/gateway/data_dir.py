@@ -136,7 +136,11 @@ def _narrow(path: Path) -> tuple[str, ...]:
     A link leads to what somebody else may have put there: that is told, and left as it is.
     """
     exposed = []
-    for file in sorted(each for each in path.iterdir() if is_own_name(each.name)):
+    try:
+        own = sorted(each for each in path.iterdir() if is_own_name(each.name))
+    except OSError as error:
+        return (f"what is in {path} cannot be told: {error.strerror}",)
+    for file in own:
         try:
             mode = file.stat().st_mode
             if not stat.S_ISREG(mode) or not mode & _OF_OTHERS:

@@ -306,7 +306,7 @@ class Dispatcher:
         asked_s, why = verdict.wait_s, Absence.RATE_LIMITED
         wait_s = self._retry.pause_s if asked_s is None else asked_s
         if verdict.pause is Pause.LONG:
-            why = Absence.QUOTA if verdict.exhausted else Absence.REFUSED
+            why = verdict.absence
             wait_s = max(asked_s or 0.0, LONG_PAUSE_S)
         now_s = self._clock.now_s()
         turn.health.pause(credential, now_s + min(wait_s, LONGEST_PAUSE_S), why)

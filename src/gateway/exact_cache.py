@@ -32,11 +32,8 @@ from msgspec import Struct
 
 from gateway.cache_entry import Entry, Record, row_of, size_of, unseal
 from gateway.cache_file import NO_BOUND, CacheFile, Removed, is_damage
-from gateway.cache_recent import Recent
+from gateway.cache_recent import LARGEST_SHARE, Recent
 from gateway.clock import Clock
-
-LARGEST_SHARE: Final = 8
-"""An entry of more than one eighth of the bound is not stored: it would push out too many others."""
 
 JITTER: Final = 0.1
 """The part of a lifetime that is left to chance, so that what was stored together does not expire together."""

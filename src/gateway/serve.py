@@ -33,7 +33,6 @@ from gateway.drive import drive
 from gateway.engines.threads import BlockingEffects
 from gateway.errors import ClientGone, Draining, DrainingError, StoreUnavailable
 from gateway.gateway import Gateway
-from gateway.health import Absence
 from gateway.http_head import HttpRefusal
 from gateway.keys import unlisted
 from gateway.metrics import Metrics
@@ -329,8 +328,7 @@ class Process:
 
     def _tell_failure(self, deployment: str, verdict: Verdict) -> None:
         if verdict.alarm:
-            why = Absence.QUOTA if verdict.exhausted else Absence.REFUSED
-            self._log.seldom("deployment_alarm", deployment=deployment, why=why, status=verdict.status)
+            self._log.seldom("deployment_alarm", deployment=deployment, why=verdict.absence, status=verdict.status)
         else:
             self._log.seldom("call_failed", deployment=deployment, outcome=verdict.outcome, status=verdict.status)
 

@@ -11,7 +11,7 @@ of the ledger is such a read: no commit waits for it, and none starts it anew; t
 After a final fault of the storage (see sqlite_faults) the store is lost: it commits nothing more, and says so once. It
 copies the write-ahead log into the database itself, because SQLite's automatism hides the faults that it meets, a
 failed sync among them. Nobody can commit meanwhile, so the flusher does it in a calm; where there is none, a leader
-does it once in five hundred requests, and finds most of the log synced already, by the flusher.
+does it once in 250 requests, and finds most of the log synced already, by the flusher.
 
 Locks: `_mutex` guards each change of `_waiting`, `_leading`, `_closed`, `_lost` and `_idle_readers`; whoever decides by
 one look without it looks again under it, or may be one step late. The writing connection, its one cursor (one for each
@@ -62,8 +62,8 @@ MOST_QUEUED = 100_000
 RETRY_AFTER_S = 0.25
 """Pause between commits of queued work while the disk refuses them."""
 
-COPY_AFTER = 1024
-"""Pieces of work after which the log is copied into the database, whoever waits: some 7 MB."""
+COPY_AFTER = 512
+"""Pieces of work after which the log is copied into the database, whoever waits: some 4 MB."""
 
 COPY_IN_CALM_AFTER = 256
 """Pieces of work, some 2 MB, after which the log is copied once nobody has committed for CALM_S."""

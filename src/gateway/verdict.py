@@ -49,6 +49,7 @@ from gateway.errors import (
     UpstreamTimeout,
 )
 from gateway.evidence import Reach
+from gateway.health import Absence
 from gateway.redaction import without_secrets
 from llmkit.errors import ProviderError, ProviderErrorKind
 
@@ -148,6 +149,11 @@ class Verdict(Struct, frozen=True):
     def exhausted(self) -> bool:
         """Whether the upstream's quota is used up, which no short wait changes."""
         return isinstance(self.error, QuotaExhausted)
+
+    @property
+    def absence(self) -> Absence:
+        """Why its deployment is left alone, if it is for long, or its operator alarmed."""
+        return Absence.QUOTA if self.exhausted else Absence.REFUSED
 
 
 class AttemptFailed(Exception):

@@ -30,7 +30,7 @@ class FreezeTest(unittest.TestCase):
         looked_at = {id(one) for one in gc.get_objects()}
         self.assertNotIn(id(before), looked_at)
         self.assertIn(id(after), looked_at)
-        self.assertEqual(gc.get_threshold()[0], heap.COLLECT_EVERY)
+        self.assertEqual(gc.get_threshold(), heap.COLLECT_EVERY)
         self.assertTrue(gc.isenabled())
 
 

@@ -94,6 +94,12 @@ class PrivateFilesTest(unittest.TestCase):
         self.assertEqual(ledger, "ledger.db cannot be taken from other users: Operation not permitted")
         self.assertEqual(stat.S_IMODE(other.stat().st_mode), 0o644)
 
+    def test_a_directory_that_cannot_be_listed_is_told(self) -> None:
+        """It is owned all the same: what it needs may be there."""
+        with mock.patch.object(Path, "iterdir", side_effect=PermissionError(13, "Permission denied")):
+            (told,) = self.own().exposed
+        self.assertEqual(told, f"what is in {self.path} cannot be told: Permission denied")
+
     def test_a_ledger_that_cannot_be_made_is_told_in_words(self) -> None:
         """Whatever refuses its draft."""
         owned = self.own()
