@@ -14,7 +14,7 @@ RECORD_BYTES: Final = 1024
 """What a record takes beside its body: measured to be about 700, and then some."""
 
 LARGEST_SHARE: Final = 8
-"""What takes more than one eighth of a bound, this one or the file's, is not kept: it would push out too many others."""
+"""What takes more than one eighth of a bound, this or the file's, is not kept: it would push out too many others."""
 
 
 class Recent:
