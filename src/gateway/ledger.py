@@ -246,7 +246,7 @@ class Ledger(Holds):
         """Append the row of a request that moved no money. Queued: a crash, or a disk that stays full, may lose it.
 
         The first of the rows that wait for a commit takes others along: a loop that is refused makes thousands a
-        second, and other requests' commits carry them.
+        second, and other requests' commits carry them. Where they are refused together, each is tried alone.
         """
         self._rows.append(row)
         taken: list[RequestRow] = []
@@ -256,11 +256,22 @@ class Ledger(Holds):
                 while len(taken) < ROWS_AT_ONCE:
                     taken.append(self._rows.popleft())
             if taken:
-                await rows.append_all(transaction, taken)
+                await self._append_together(transaction, taken)
 
         if not self._store.enqueue(work, vital=False):
             with contextlib.suppress(IndexError):
                 self._rows.pop()
+
+    async def _append_together(self, transaction: Transaction, taken: list[RequestRow]) -> None:
+        """Insert the rows. Where several are refused, each is queued alone, in their order, and `taken` is empty."""
+        try:
+            await rows.append_all(transaction, taken)
+        except Exception:
+            if len(taken) > 1:
+                for row in taken:
+                    self._store.enqueue(_alone(row))
+                taken.clear()
+            raise
 
     # --- what time and operators decide -------------------------------------------------------------------------
 
@@ -320,3 +331,10 @@ class Ledger(Holds):
                 await self._store.transact(work)
             except StoreUnavailable:
                 self._store.enqueue(work)
+
+
+def _alone(row: RequestRow) -> Work[object]:
+    async def work(transaction: Transaction) -> None:
+        await rows.append(transaction, row, Money())
+
+    return work

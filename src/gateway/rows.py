@@ -83,8 +83,7 @@ _FLAGS = tuple(map(COLUMNS.index, ("stream", "estimated")))
 _WORDS = tuple(map(COLUMNS.index, ("exit", "tier", "state")))
 _PLACES = f"({', '.join('?' * len(COLUMNS))})"
 _INSERT = f"INSERT INTO requests ({', '.join(COLUMNS)}) VALUES {_PLACES}"  # noqa: S608 - names of our own fields
-_ONCE = " ON CONFLICT (request_id) DO NOTHING"
-_INSERT_ONCE = _INSERT + _ONCE
+_INSERT_ONCE = _INSERT + " ON CONFLICT (request_id) DO NOTHING"
 
 
 def append(transaction: Transaction, row: RequestRow, money: Money, *, once: bool = False) -> Awaitable[object]:
@@ -93,7 +92,7 @@ def append(transaction: Transaction, row: RequestRow, money: Money, *, once: boo
 
 
 def append_all(transaction: Transaction, rows: Sequence[RequestRow]) -> Awaitable[object]:
-    """Insert rows that moved no money, once this is awaited; one whose request has a row already is left out.
+    """Insert rows that moved no money, once this is awaited: all of them, or none if one is refused.
 
     One statement for all: while threads wait for the interpreter, each statement costs a turn of theirs.
     """
@@ -103,7 +102,7 @@ def append_all(transaction: Transaction, rows: Sequence[RequestRow]) -> Awaitabl
 
 @functools.cache
 def _insert_of(count: int) -> str:
-    return _INSERT + f", {_PLACES}" * (count - 1) + _ONCE
+    return _INSERT + f", {_PLACES}" * (count - 1)
 
 
 def _values(row: RequestRow, money: Money) -> list[Value]:

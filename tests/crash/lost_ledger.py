@@ -3,6 +3,7 @@
 Runs only in processes that broken_disk.so was preloaded into, forked for each scenario: see tests.support.forks.
 """
 
+import contextlib
 import threading
 import unittest
 from pathlib import Path
@@ -94,10 +95,18 @@ def sync_while_copying(folder: str, *, suffix: str, durability: str) -> None:
 
 
 def sync_ahead(folder: str) -> None:
-    """The log is synced between two commits, by nobody who is waited for."""
-    with mock.patch.object(sqlite_store, "SYNC_AFTER", 1):
-        gateway = Gateway(folder, "normal")
-        gateway.disk.fail("sync", "ledger.db-wal")
+    """The log is synced between two commits, by nobody who is waited for.
+
+    From the call on nobody commits but the one who syncs: what another writes while a sync fails is no fault.
+    """
+    gateway = Gateway(folder, "normal")
+    with contextlib.ExitStack() as patches:
+
+        def act() -> None:
+            gateway.disk.fail("sync", "ledger.db-wal")
+            patches.enter_context(mock.patch.object(sqlite_store, "SYNC_AFTER", 1))
+
+        gateway.up.act = act
         gateway.ask()
         for _ in range(2000):
             if gateway.world.lost:

@@ -833,15 +833,27 @@ class QueuedTest(LedgerCase):
         self.assertEqual([("refused", "none", 0)], self.fates())
 
     def test_rows_without_money_are_written_many_at_once(self) -> None:
-        """In their order; a request that has a row already keeps that one."""
+        """In their order."""
         self.book.set_limits(100)
         names = [f"refused_{number:02}" for number in range(ROWS_AT_ONCE + 8)]
         with mock.patch.object(rows, "append_all", wraps=rows.append_all) as written:
-            for name in [*names, names[0]]:
+            for name in names:
                 self.book.ledger.record(row(name))
             self.book.flush()
-        self.assertEqual([ROWS_AT_ONCE, 9], [len(call.args[1]) for call in written.call_args_list])
+        self.assertEqual([ROWS_AT_ONCE, 8], [len(call.args[1]) for call in written.call_args_list])
         self.assertEqual([(name, "none", 0) for name in names], self.fates())
+
+    def test_a_row_that_is_refused_takes_no_others_along(self) -> None:
+        """Each of its group is written alone then; a second row of one request is an error, and the first stays."""
+        self.book.set_limits(100)
+        for name in ("first", "second", "first", "third"):
+            self.book.ledger.record(row(name))
+        self.book.flush()
+        self.assertEqual([(name, "none", 0) for name in ("first", "second", "third")], self.fates())
+        self.assertEqual(2, len(self.book.errors))
+        for error in self.book.errors:
+            self.assertRegex(str(error), "UNIQUE constraint failed: requests.request_id")
+        self.book.errors.clear()
 
 
 class FullDiskTest(LedgerCase):
