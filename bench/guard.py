@@ -32,8 +32,8 @@ from bench.tools import SOURCES, Tools, call, free_port, running, wait_for
 BASELINE = Path(__file__).resolve().parent / "results" / "baseline.json"
 RISE_PERCENT = 10
 WINDOWS, REQUESTS, WARM_UP = 3, 60, 20
-KINDS: Mapping[str, Mapping[str, Any]] = {"call": call(), "stream": call(stream=True)}
-"""What is counted: requests by what they ask for."""
+KINDS: Mapping[str, Mapping[str, Any]] = {"call": call(), "stream": call(stream=True), "hit": call(temperature=0)}
+"""What is counted: requests by what they ask for. A hit is an answer of the exact cache, after the first."""
 NOT_MEASURED = 3
 CONTROL_S = 120.0
 
