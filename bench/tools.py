@@ -60,6 +60,7 @@ class Tools:
         body: Mapping[str, Any] | None = None,
         requests: int | None = None,
         headers: Sequence[str] = (),
+        varied: bool = False,
         patience_s: float = 60,
     ) -> dict[str, Any]:
         """Closed-loop load; what load.c prints, times in microseconds. Safe from several threads at once.
@@ -67,12 +68,15 @@ class Tools:
         keys      taken in turn, request by request
         body      what is asked for; the answer is judged as a stream if it asks for one
         requests  no more than so many
+        varied    no head is like another: one that comes again on its connection is cheaper to read
         """
         asked = call() if body is None else body
         command = [str(self.folder / "load"), "-p", str(port), "-c", str(callers), "-d", str(seconds)]
         command += ["-t", str(patience_s), *(part for header in headers for part in ("-H", header))]
         if asked.get("stream"):
             command.append("-s")
+        if varied:
+            command.append("-v")
         if requests is not None:
             command += ["-n", str(requests)]
         with tempfile.TemporaryDirectory(dir=self.folder) as name:

@@ -122,6 +122,20 @@ class ToolsTest(unittest.TestCase):
         done = self.ask(script, requests=3)
         self.assertEqual((done["ok"], done["bad"], done["reconnects"]), (3, 0, 0))
 
+    def test_varied_heads_are_all_different(self) -> None:
+        """Though the key and the body are the same; else they are all alike."""
+        for varied, kinds in ((True, 3), (False, 1)):
+            heads: set[tuple[tuple[str, str], ...]] = set()
+
+            def script(peer: Peer, heads: set[tuple[tuple[str, str], ...]] = heads) -> None:
+                for _ in range(3):
+                    heads.add(tuple(peer.request().headers))
+                    peer.send(STREAM_HEAD + chunks(b"{}"))
+
+            with self.subTest(varied=varied):
+                self.assertEqual(self.ask(script, requests=3, varied=varied)["ok"], 3)
+                self.assertEqual(len(heads), kinds)
+
     def test_an_answer_that_is_cut_is_bad(self) -> None:
         """Wherever it is cut."""
         for cut in (b"", b"HTTP/1.1 200", WHOLE[:-1], STREAM_HEAD + b"5\r\n{}", STREAM_HEAD + chunks(b"{}", end=False)):
