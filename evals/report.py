@@ -23,6 +23,7 @@ from evals import (
     scenarios,
     semantic_gate,
     semantic_report,
+    soak_full_report,
     soak_report,
     waterfall,
 )
@@ -48,7 +49,12 @@ TITLES = {
     "retries": "Retries in an outage",
     "semantic_gate": "The semantic cache",
 }
-LONG: Mapping[str, LongRun] = {"soak": soak_report, "overload": overload_report, "semantic_cache": semantic_report}
+LONG: Mapping[str, LongRun] = {
+    "soak": soak_report,
+    "soak_full": soak_full_report,
+    "overload": overload_report,
+    "semantic_cache": semantic_report,
+}
 """Runs by themselves: `python -m evals.NAME`."""
 
 Artifacts = Mapping[str, Artifact]

@@ -4,8 +4,9 @@
 
 A real gateway in a process of its own; clients and two upstreams on one loop in this one. What is asked and what fails
 when is drawn from the seed (`soak_plan`). At the end the gateway is drained under load, and every call that an upstream
-has billed is compared with its hold (`oracle`). The bounds stand in PREREGISTRATION.md. Writes soak.json and, if
-matplotlib is there, soak.png; with --require the exit status is 1 if a gate that applies failed.
+has billed is compared with its hold (`oracle`). The bounds stand in PREREGISTRATION.md. Writes soak.json
+(soak_full.json with durability `full`) and, if matplotlib is there, a picture; with --require the exit status is 1 if a
+gate that applies failed.
 """
 
 import argparse
@@ -71,8 +72,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     work = Path(tempfile.mkdtemp(prefix="soak-"))
     soak = Soak(plan, work)
     figures = report(plan, soak, soak.run())
+    name = "soak" if plan.durability == "normal" else "soak_full"
     artifact = publish(
-        "soak", figures, arguments.results, [*figures["strange"], *figures["failures"], *figures["books"]["faults"]]
+        name, figures, arguments.results, [*figures["strange"], *figures["failures"], *figures["books"]["faults"]]
     )
     print(draw_beside(artifact, figures))
     return conclude(soak_report.gates(figures), work, require=arguments.require)
