@@ -10,7 +10,7 @@ from probes import client
 from probes.gateways import PROVIDER_KEY
 from probes.lab import Lab, Probe
 from probes.target import Target, shares
-from probes.upstream import DONE, ROLE, STOP, Call, Reply, completion, good, report, word
+from probes.upstream import DONE, ROLE, STOP, Call, Reply, completion, good, report, wait_until, word
 from probes.wire import CLOSE, Heard, post, say, sized
 
 MARK = "FORGEDVALUE"
@@ -211,7 +211,7 @@ def split_answers(lab: Lab) -> str:
         for stream in (False, True):
             target.upstream.script(reply, good(f"own-{number}"))
             _asked(target, stream=name.endswith("stream"))
-            time.sleep(0.01 if "idle" in name else 0)
+            wait_until(lambda: target.upstream.calls[-1].is_over, "the upstream has not said all")
             said = _asked(target, stream=stream, key=other)
             lab.check(b"POISON" not in said.raw, f"{name}: another tenant was given the second answer")
             mine = said.statuses == (200,) and f"own-{number}".encode() in said.raw

@@ -3,7 +3,7 @@
 import http.client
 import json
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,11 +93,15 @@ def request(
     headers: Mapping[str, str] | None = None,
     method: str = "POST",
     path: str = CHAT_PATH,
+    heard: Callable[[bytes], object] = len,
 ) -> Answer:
-    """One request on a connection of its own; `body` is JSON, or bytes as they are."""
+    """One request on a connection of its own; `body` is JSON, or bytes as they are.
+
+    heard  is told of all that has come of the answer's body each time that more has
+    """
     connection, response = _send(address, body, key, headers, method, path)
     try:
-        return _read(response)
+        return _read(response, heard)
     finally:
         connection.close()
 
@@ -137,11 +141,12 @@ class Poised:
             self._connection.close()
 
 
-def _read(response: http.client.HTTPResponse) -> Answer:
+def _read(response: http.client.HTTPResponse, heard: Callable[[bytes], object] = len) -> Answer:
     data, whole = bytearray(), True
     try:
         while piece := response.read1(65_536):
             data += piece
+            heard(bytes(data))
         whole = not response.length
     except (http.client.IncompleteRead, ConnectionError):
         whole = False

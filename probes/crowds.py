@@ -17,8 +17,8 @@ from probes.lab import Lab
 from probes.target import Target
 from probes.upstream import DONE, ROLE, STOP, Call, Reply, report, word
 
-IN_FLIGHT, PER_TENANT, QUEUE, QUEUE_WAIT_S, CONNECTIONS = 6, 4, 2, 0.8, 64
-ANNOUNCE_S, DRAIN_S = 0.4, 1.2
+IN_FLIGHT, PER_TENANT, QUEUE, QUEUE_WAIT_S, CONNECTIONS = 6, 4, 2, 2.0, 64
+ANNOUNCE_S, DRAIN_S = 0.4, 3.0
 LIMITS = {
     "max_in_flight": IN_FLIGHT,
     "max_per_tenant": PER_TENANT,
@@ -31,10 +31,10 @@ LIMITS = {
 QUEUEING = ("max_in_flight", "max_per_tenant", "queue", "queue_wait_s")
 DRAINING = ("announce_s", "drain_s")
 
-GRACE_S = 2.0
+GRACE_S = 10.0
 """By so much a bound may be passed: the machine may be busy."""
 
-ANSWER_S = 8.0
+ANSWER_S = 30.0
 """Whoever is not answered after so long is taken for forgotten."""
 
 EVERY_S = 0.02

@@ -8,7 +8,7 @@ from probes.lab import Lab, Probe
 from probes.target import HIDDEN, SMUGGLED, Target
 from probes.wire import CHUNKED, CLOSE, bearer, chunks, get, head, post, sized
 
-LIMITS = {"max_body_bytes": 65_536, "header_timeout_s": 2, "body_timeout_s": 2, "idle_timeout_s": 8}
+LIMITS = {"max_body_bytes": 65_536, "header_timeout_s": 10, "body_timeout_s": 10, "idle_timeout_s": 20}
 """Of the target of everything that is about bytes: small enough to be tried."""
 
 _IN_CHUNKS = b"%x\r\n%b\r\n0\r\n\r\n" % (len(HIDDEN), HIDDEN)

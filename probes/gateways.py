@@ -36,7 +36,7 @@ from tracekit.sinks import MemorySink
 from tracekit.trace import Tracer
 
 PROVIDER_KEY = "sk-provider-PROVIDERCANARY0001"
-READY_WITHIN_S = 10.0
+READY_WITHIN_S = 30.0
 ROOT = Path(__file__).resolve().parents[1]
 SRC = ROOT / "src"
 

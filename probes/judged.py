@@ -22,9 +22,9 @@ MONEY = "1"
 SHORT_S = 10
 """How long the second question of a pair is answered: then only an alias can answer it."""
 
-AT_ONCE_S = 1.0
-SLOW_S = 2.0
-"""A judge that takes longer than anybody who waits for it may; who does not takes a hundredth of AT_ONCE_S."""
+AT_ONCE_S = 5.0
+SLOW_S = 10.0
+"""A judge that takes longer than anybody who waits for it may; who does not takes far less than AT_ONCE_S."""
 
 MOST_CALLS = 3
 
@@ -217,11 +217,17 @@ def purged(lab: Lab) -> str:
     return "gone with a purge of the tenant and of all; a late yes came to nothing"
 
 
+def _thinks(call: Call) -> None:
+    """Says yes after SLOW_S, to whoever still waits for it then."""
+    if not call.left_within(SLOW_S):
+        good("SAME")(call)
+
+
 def off_path(lab: Lab) -> str:
     """A judge that is slow, or has no money: no request waits or fails, and its end is prompt."""
     slowest = 0.0
-    for delay_s, budget in ((SLOW_S, MONEY), (0, "0")):
-        court = _Court(lab, good("SAME", delay_s=delay_s), budget_usd=budget)
+    for judge, budget in ((_thinks, MONEY), (good("SAME"), "0")):
+        court = _Court(lab, judge, budget_usd=budget)
         for pair in PAIRS:
             for text in pair:
                 started = time.monotonic()
@@ -229,7 +235,7 @@ def off_path(lab: Lab) -> str:
                 slowest = max(slowest, time.monotonic() - started)
                 lab.check(answer.status == 200, f"answered {answer.status}")
                 lab.check(slowest < AT_ONCE_S, f"a request took {slowest:.1f} s")
-        if delay_s:
+        if judge is _thinks:
             court.judge.wait_calls(1)
             started = time.monotonic()
             court.end()

@@ -126,14 +126,15 @@ def overrun_of_a_stream(lab: Lab) -> str:
     gateway = lab.inside(upstream)
     seen = []
     for kind in ("deltas", "long deltas", "running usage"):
-        left = threading.Event()
-        upstream.script(_overrunning(kind, left))
+        left, told = threading.Event(), _Told()
+        upstream.script(_overrunning(kind, left, told))
         key, meter = gateway.key(), upstream.metered_nanousd
-        answer = gateway.chat(key, stream=True, stream_options={"include_usage": True})
+        body = client.chat(stream=True, stream_options={"include_usage": True})
+        answer = gateway.ask(key, body, heard=told.note)
         lab.check(not answer.looks_finished, f"{kind}: an overrun stream looks finished")
         lab.check(left.wait(PATIENCE_S), f"{kind}: the upstream was not left")
         gateway.wait_quiet()
-        relayed, [row] = answer.body.count(b'"content": "'), gateway.rows(key)
+        relayed, [row] = told.deltas, gateway.rows(key)
         lab.check(relayed <= 2 * client.CAP + 3, f"{kind}: {relayed} deltas were relayed, the cap is {client.CAP}")
         billed, slack = upstream.metered_nanousd - meter, 4 * OUTPUT_NANOUSD
         lab.check(row["cost_nanousd"] + slack >= billed, f"{kind}: billed {billed}, booked {row['cost_nanousd']}")
@@ -141,8 +142,26 @@ def overrun_of_a_stream(lab: Lab) -> str:
     return ", ".join(seen)
 
 
-def _overrunning(kind: str, left: threading.Event) -> Reply:
-    """Writes for ever, slowly enough to be stopped before much more is billed."""
+class _Told:
+    """How many deltas a client has been told."""
+
+    def __init__(self) -> None:
+        self.deltas = 0
+
+    def note(self, body: bytes) -> None:
+        """This is what has come of a stream."""
+        self.deltas = body.count(b'"content": "w')
+
+    def awaits(self, count: int, call: Call) -> bool:
+        """Wait until it was told so many; False if the gateway has left before."""
+        while self.deltas < count:
+            if call.left_within(0.001):
+                return False
+        return True
+
+
+def _overrunning(kind: str, left: threading.Event, told: _Told) -> Reply:
+    """Writes for ever, a delta as soon as the client was told the one before it: no more is billed than can be seen."""
     text = "w" * 4096 if kind == "long deltas" else "word "
 
     def reply(call: Call) -> None:
@@ -150,12 +169,12 @@ def _overrunning(kind: str, left: threading.Event) -> Reply:
         call.begin_stream()
         call.event(ROLE)
         for number in range(1, 20 * client.CAP):
-            if call.left_within(0.004):
-                break
             call.bill(0, 1)
             running = {"usage": usage(7, number)} if kind == "running usage" else {}
             document = json.loads(word(text)) | running
             call.event(json.dumps(document).encode())
+            if not told.awaits(number, call):
+                break
         left.set()
         call.close()
 

@@ -15,11 +15,12 @@ STORMERS = 24
 FLOOR, SHARE = 10, 1.2
 """[retry] as it is without a word in the file: 20 % of a deployment's requests, and ten in a minute."""
 
-BASE_S = 0.25
+BASE_S = 1.0
 TRIPPING = "[retry]\nmax_retries = 0\n[breaker]\nthreshold = 3\ncooldown_s = 5\n"
-DEADLINE_S = 1.5
+DEADLINE_S, GRACE_S = 1.5, 3.0
 SHORT_S = 0.3
-"""Too short for the upstream, and long enough to reach it on a busy machine."""
+REACHED, MOST_HASTY = 12, 120
+"""Requests that are too short for the upstream, and how many are asked until so many have reached it."""
 
 CALLERS_FAULT = {"message": "too long", "type": "invalid_request_error", "code": "too_long", "param": "messages"}
 
@@ -63,17 +64,19 @@ def callers_timeouts(lab: Lab) -> str:
     gateway = lab.inside(upstream, retries=TRIPPING)
     hasty, other = gateway.key(tenant="hasty"), gateway.key(tenant="other")
     short = {"x-gateway-timeout-s": str(SHORT_S)}
-    statuses = side_by_side(
-        lambda stream: gateway.ask(hasty, client.chat(stream=stream), headers=short).status, [False, True] * 6
-    )
-    lab.check(len(upstream.calls) == len(statuses), f"{len(upstream.calls)} of {len(statuses)} reached the upstream")
-    lab.check(set(statuses) == {504}, f"short timeouts are told as {sorted(set(statuses))}")
+    statuses: list[int] = []
+    while len(upstream.calls) < REACHED and len(statuses) < MOST_HASTY:
+        statuses += side_by_side(
+            lambda stream: gateway.ask(hasty, client.chat(stream=stream), headers=short).status, [False, True] * 6
+        )
+        lab.check(set(statuses) == {504}, f"short timeouts are told as {sorted(set(statuses))}")
+    reached = len(upstream.calls)
+    lab.check(reached >= REACHED, f"{reached} of {len(statuses)} reached the upstream: nothing is proven")
     if lab.faults:
         return ""
     for number in range(6):
-        sock = client.send_and_leave(gateway.address, client.chat(stream=bool(number % 2)), key=hasty)
-        upstream.wait_calls(len(statuses) + number + 1)
-        sock.close()
+        with client.send_and_leave(gateway.address, client.chat(stream=bool(number % 2)), key=hasty):
+            upstream.wait_calls(reached + number + 1)
     gateway.wait_quiet()
     slow.set()
     upstream.script(good())
@@ -91,6 +94,7 @@ def pauses(lab: Lab) -> str:
     """429 with Retry-After 7: no call to that deployment for 7 s, the next one serves; all limited: 429."""
     first, second = lab.upstream(failing(429, retry_after="7")), lab.upstream(good())
     gateway = lab.inside(first, second, retries="")
+    gateway.clock.stop()
     key = gateway.key()
     statuses = [gateway.chat(key).status for _ in range(20)]
     lab.check(statuses == [200] * 20, f"{statuses.count(200)} of 20 were served by the second deployment")
@@ -132,7 +136,7 @@ def _odd_wait(lab: Lab, name: str, value: str) -> float:
     took_s = time.monotonic() - started_s
     wait = answer.headers.get("retry-after", "")
     lab.check(answer.status in (429, 504), f"{told}: answered {answer.status}")
-    lab.check(took_s < DEADLINE_S + 1, f"{told}: took {took_s:.1f} s of {DEADLINE_S}")
+    lab.check(took_s < DEADLINE_S + GRACE_S, f"{told}: took {took_s:.1f} s of {DEADLINE_S}")
     right = wait.isdigit() and 1 <= int(wait) <= 3600
     lab.check(right or answer.status == 504, f"{told}: the client is told {wait!r}")
     upstream.script(good())
@@ -148,7 +152,7 @@ def _odd_wait(lab: Lab, name: str, value: str) -> float:
 def storm(lab: Lab) -> str:
     """300 requests while everything fails: retries within their budget, and spread over their wait by chance."""
     upstream = lab.upstream(failing(503))
-    gateway = lab.inside(upstream, retries="[breaker]\nthreshold = 1000000\n")
+    gateway = lab.inside(upstream, retries=f"[retry]\nbase_s = {BASE_S}\n[breaker]\nthreshold = 1000000\n")
     key = gateway.key()
     texts = iter([f"storm {number}" for number in range(STORM)])
     lock = threading.Lock()
@@ -200,9 +204,8 @@ def abandoned_wait(lab: Lab) -> str:
     gateway = lab.inside(upstream, retries="[retry]\nbase_s = 60\ncap_s = 60\nretry_after_max_s = 60\n")
     for stream in (False, True):
         calls, key = len(upstream.calls), gateway.key()
-        sock = client.send_and_leave(gateway.address, client.chat(stream=stream), key=key)
-        wait_until(lambda calls=calls: _failed_attempts(gateway) > calls, "no call has failed")  # type: ignore[misc]
-        sock.close()
+        with client.send_and_leave(gateway.address, client.chat(stream=stream), key=key):
+            wait_until(lambda calls=calls: _failed_attempts(gateway) > calls, "no call has failed")  # type: ignore[misc]
         wait_until(lambda key=key: bool(gateway.rows(key)), "the gateway goes on waiting")  # type: ignore[misc]
         [row] = gateway.rows(key)
         lab.check(row["exit"] == "client_gone", f"the row says {row['exit']}")
@@ -231,6 +234,7 @@ def abandoned_probe(lab: Lab) -> str:
 
     upstream = lab.upstream(failing(500))
     gateway = lab.inside(upstream, retries=TRIPPING)
+    gateway.clock.stop()
     key = gateway.key()
     for _ in range(4):
         gateway.chat(key)

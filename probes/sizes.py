@@ -13,7 +13,9 @@ from probes.wire import CHUNKED, CLOSE, Wire, chunks, get, head, post, sized
 
 TEN_GIB = "Content-Length: 10737418240"
 EXPECT = "Expect: 100-continue"
-AT_ONCE_S = 1.0
+AT_ONCE_S = LIMITS["body_timeout_s"] / 2
+"""Whoever is refused before its body has not waited for it."""
+
 GROWTH_MIB = 24
 FLOOD_BYTES = 48 << 20
 _INTERIM = b"HTTP/1.1 100"

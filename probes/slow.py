@@ -24,7 +24,7 @@ LIMITS = {
     "idle_timeout_s": 0.6,
     "max_connections": 512,
 }
-GRACE_S = 2.0
+GRACE_S = 10.0
 """A connection may outlive its deadline by so much: the machine may be busy."""
 
 CONNECTIONS = 200

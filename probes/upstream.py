@@ -30,6 +30,7 @@ class Call:
     line         the request line
     at_s         monotonic second of its arrival
     billed_nanousd  what the upstream charges for it, as far as the reply has said
+    is_over      whether the reply has said all
     """
 
     def __init__(self, sock: socket.socket, number: int, line: str, headers: Mapping[str, str], raw: bytes) -> None:
@@ -41,6 +42,7 @@ class Call:
         self.raw = raw
         self.billed_nanousd = 0
         self.keeps_alive = True
+        self.is_over = False
 
     @property
     def body(self) -> dict[str, Any]:
@@ -176,6 +178,7 @@ class Upstream:
                 while keeps_alive and (request := _read_request(file)) is not None:
                     call, reply = self._take(sock, *request)
                     reply(call)
+                    call.is_over = True
                     keeps_alive = call.keeps_alive
         except OSError:
             pass  # the gateway left, or was cut

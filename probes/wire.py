@@ -11,7 +11,7 @@ from enum import Enum
 
 from probes.client import CHAT_PATH, Answer
 
-PATIENCE_S = 3.0
+PATIENCE_S = 15.0
 """A connection that should have been closed is waited for so long."""
 
 _CONNECT_S = 10.0

@@ -112,11 +112,13 @@ for line in sys.stdin:
 
 
 class ForeignLockTest(unittest.TestCase):
-    """A process that is not ours holds the write lock."""
+    """A process that is not ours holds the write lock. What is queued is carried by requests alone: nobody who comes
+    after the lock is in line behind a commit that it has failed.
+    """
 
     def setUp(self) -> None:
         self.enterContext(mock.patch.object(sqlite_file, "BUSY_TIMEOUT_S", 0.05))
-        self.enterContext(mock.patch.object(sqlite_store, "RETRY_AFTER_S", 0.001))
+        self.enterContext(mock.patch.object(sqlite_store, "FLUSH_AFTER_S", 3600.0))
         self.at_begin: Callable[[], object] = lambda: None
 
     @contextlib.contextmanager

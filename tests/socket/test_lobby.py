@@ -89,7 +89,7 @@ class ParkedTest(FrontCase):
         self.assertEqual(client.answer().status, 200)
         self.parked(server, 1)
         self.assert_refused(client.answer(), 408, "request_timeout")
-        client = self.connect(server)
+        client = self.connect(self.serve(echo))
         client.send(GET + GET[:10])
         client.answer()
         client.send(GET[10:])
@@ -161,6 +161,7 @@ class ParkedTest(FrontCase):
             client.close()
             self.until(lambda: server.connections == 0)
 
+    @mock.patch("gateway.lobby.LEAVE_S", 1000)
     def test_closing_the_server_closes_what_is_parked(self) -> None:
         """Idle connections, half heads, and those that had their last answer."""
         server = self.serve(lambda exchange: exchange.respond(401, TEXT, b""))
@@ -184,11 +185,14 @@ class DrainedLobbyTest(FrontCase):
         server.begin_drain()
         early = self.connect(server)
         self.until(lambda: server.parked == 1)
-        server.stop_admitting()
-        late, silent = self.connect(server), self.connect(server)
-        for client in (early, late):
+        with mock.patch("gateway.lobby.HASTE_S", PATIENCE_S):
+            server.stop_admitting()
+        for client in (early, self.connect(server)):
             client.send(GET)
             self.assertEqual(client.answer().body, b"True")
+        silent = self.connect(server)
+        with mock.patch("gateway.lobby.HASTE_S", 0.01):
+            server.stop_admitting()
         self.assertEqual(silent.rest(), b"")
 
     def test_a_request_that_arrives_with_the_end_is_still_told(self) -> None:
@@ -415,6 +419,7 @@ class PlaceTest(FrontCase):
         self.assertEqual(first.answer().status, 200)
         self.assertEqual([whole.answer().body, whole.answer().body, split.answer().body], [b"abc", b"def", b"ghi"])
 
+    @mock.patch("gateway.server._CUT_GRACE_S", PATIENCE_S)
     def test_a_drain_serves_the_line_and_cuts_what_is_left_of_it(self) -> None:
         """Who waits is answered within the grace; after it, it is told 503."""
         server = self.serve(

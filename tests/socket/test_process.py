@@ -18,12 +18,14 @@ from typing import Any
 
 from gateway import __version__
 from gateway.cli import main
+from tests.support import scripted_upstream
+from tests.support.front import completion
 from tests.support.judged import ASKED, JUDGE, NEAR
 from tests.support.process import WAIT_S, GatewayProcess, call_cli, environment, run_cli
+from tests.support.scripted_upstream import Peer, ScriptedUpstream
 from tests.support.world import CONFIG, USD
 
 QUICK = "[server]\nannounce_s = 0\ndrain_s = 5\n"
-SLOW = QUICK + CONFIG.replace('text = "hello there friend"', 'text = "one two three", latency_s = 0.5')
 STUCK = QUICK + CONFIG.replace('text = "hello there friend"', 'text = "never", latency_s = 600')
 
 
@@ -293,12 +295,26 @@ class SignalTest(unittest.TestCase):
 
     def test_sigterm_finishes_what_runs_and_exits_0(self) -> None:
         """A request in flight gets its answer, new ones do not get in, and the books are closed."""
-        with GatewayProcess(SLOW) as gateway:
+        asked, go_on = threading.Event(), threading.Event()
+
+        def answer(peer: Peer) -> None:
+            peer.request()
+            asked.set()
+            go_on.wait(WAIT_S)
+            peer.send(scripted_upstream.answer(json.dumps(completion()).encode()))
+
+        upstream = ScriptedUpstream(answer)
+        self.addCleanup(upstream.close)
+        live = CONFIG.replace('dialect = "fake"', f'base_url = "{upstream.url("/v1")}"')
+        live = live.replace('script = [{ text = "hello there friend" }]\n', "")
+        with GatewayProcess(f"[server]\nannounce_s = 0\ndrain_s = {WAIT_S}\n{live}") as gateway:
             made = gateway.create_key()
             waiting = _send(gateway, made["key"])
             self.addCleanup(waiting.close)
-            _wait_for_holds(gateway, 1)
+            self.assertTrue(asked.wait(WAIT_S))
             gateway.signal(signal.SIGTERM)
+            gateway.wait_for_event("draining")
+            go_on.set()
             self.assertIn(b"200 OK", _read_all(waiting))
             self.assertEqual(gateway.wait(), 0)
             self.assertFalse((gateway.data_dir / "control").exists())
@@ -319,7 +335,7 @@ class SignalTest(unittest.TestCase):
 
     def test_readiness_turns_503_at_the_signal(self) -> None:
         """Requests are still served for the announced time, each closing its connection."""
-        with GatewayProcess(CONFIG + "\n[server]\nannounce_s = 3\n") as gateway:
+        with GatewayProcess(CONFIG + "\n[server]\nannounce_s = 600\n") as gateway:
             made = gateway.create_key()
             self.assertEqual(gateway.call("GET", "/readyz")[0], 200)
             gateway.signal(signal.SIGTERM)

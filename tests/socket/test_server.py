@@ -21,7 +21,7 @@ from gateway.places import PlaceLimits
 from gateway.server import FrontLimits, FrontServer
 from llmkit.types import Cancel
 
-PATIENCE_S = 10.0  # only a failing test waits so long
+PATIENCE_S = 30.0  # only a failing test waits so long
 GET = b"GET /hello HTTP/1.1\r\nHost: gw\r\n\r\n"
 TEXT = ["content-type: text/plain"]
 
@@ -255,6 +255,7 @@ class RequestTest(FrontCase):
             self.assertEqual(client.rest(), b"")
             self.assertIsInstance(self.next_error(), HttpRefusal)
 
+    @mock.patch("gateway.lobby.LEAVE_S", 1000)
     def test_a_dripping_head_ends_at_its_deadline(self) -> None:
         """Each byte in time does not help: the deadline counts from the first."""
         called: list[Exchange] = []
@@ -267,12 +268,13 @@ class RequestTest(FrontCase):
 
     def test_an_idle_connection_is_closed(self) -> None:
         """Before its first request and after an answer, without a word."""
-        server = self.serve(echo, FrontLimits(idle_timeout_s=0.1))
-        self.assertEqual(self.connect(server).rest(), b"")
-        client = self.connect(server)
-        client.send(GET)
-        client.answer()
-        self.assertEqual(client.rest(), b"")
+        self.assertEqual(self.connect(self.serve(echo, FrontLimits(idle_timeout_s=0.1))).rest(), b"")
+        server = self.serve(echo)
+        with mock.patch.object(server._lobby._idle, "patience_s", 0.1):
+            client = self.connect(server)
+            client.send(GET)
+            client.answer()
+            self.assertEqual(client.rest(), b"")
 
 
 class BodyTest(FrontCase):
@@ -283,6 +285,7 @@ class BodyTest(FrontCase):
         self.assert_refused(client.answer(), 413, "request_too_large")
         self.assertEqual(client.rest(), b"")
 
+    @mock.patch("gateway.lobby.LEAVE_S", 1000)
     def test_a_client_that_sends_before_it_reads_still_gets_the_refusal(self) -> None:
         """What it still sends is read and thrown away: a reset would destroy the answer on its way."""
         client = self.connect(self.serve(echo, FrontLimits(max_body_bytes=1000)))
@@ -334,6 +337,7 @@ class BodyTest(FrontCase):
             self.assertEqual(client.rest(), b"")
         self.assertEqual(paths, ["/hello", "/hello"])
 
+    @mock.patch("gateway.lobby.LEAVE_S", 1000)
     def test_an_early_answer_reaches_a_client_that_is_still_sending(self) -> None:
         """No reset overtakes it: what the client still sends is read for a moment."""
         reached, more = threading.Event(), threading.Event()
@@ -364,6 +368,7 @@ class BodyTest(FrontCase):
             self.assertEqual(client.rest(), b"")
             self.assertIsInstance(self.next_error(), ClientGone)
 
+    @mock.patch("gateway.lobby.LEAVE_S", 1000)
     def test_a_slow_body_ends_at_its_deadline(self) -> None:
         """408, sized or chunked, however regularly the bytes come."""
         server = self.serve(echo, FrontLimits(body_timeout_s=0.2))
@@ -698,6 +703,7 @@ class ClientGoneTest(FrontCase):
 
 
 class LimitTest(FrontCase):
+    @mock.patch("gateway.lobby.LEAVE_S", 1000)
     def test_a_connection_too_many_is_turned_away(self) -> None:
         """503 with a hint, no reset for a client that is sending, and room again when another leaves."""
         server = self.serve(echo, FrontLimits(max_connections=1))
@@ -803,7 +809,12 @@ class LimitTest(FrontCase):
 
 
 class DrainTest(FrontCase):
-    """SIGTERM, in its steps and as a whole."""
+    """SIGTERM, in its steps and as a whole; who is cut, or new, has all the time that it needs."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.enterContext(mock.patch("gateway.server._CUT_GRACE_S", PATIENCE_S))
+        self.enterContext(mock.patch("gateway.lobby.HASTE_S", PATIENCE_S))
 
     def in_background(self, server: FrontServer, stop_now: threading.Event) -> Callable[[], int]:
         """Drain on another thread; the function given back waits for its end and returns what was left."""

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import Any
 from unittest import mock
 
-from probes import attempts, crashes, crowds, drains, gauges, lab, retries, sizes, slow, streams, wire
+from probes import attempts, crashes, crowds, drains, gauges, judged, lab, retries, semantic, sizes, slow, streams, wire
 from probes.catalog import PROBES
 from probes.lab import Lab, Probe, Verdict, run
 from probes.target import Targets
@@ -31,6 +31,8 @@ class ProbesTest(unittest.TestCase):
         for owner, name, value in (
             (attempts, "PATIENCE_S", 1.0),
             (attempts, "LEFT_S", 0.5),
+            (judged, "AT_ONCE_S", 0.5),
+            (judged, "SLOW_S", 1.0),
             (lab, "MUST_S", 0.5),
             (retries, "STORM", 48),
             (retries, "ODD_WAITS", ("99999999",)),
@@ -38,6 +40,7 @@ class ProbesTest(unittest.TestCase):
             (wire, "PATIENCE_S", 0.3),
             (sizes, "AT_ONCE_S", 0.3),
             (sizes, "FLOOD_BYTES", 1 << 20),
+            (semantic, "TEXT_BYTES", 1 << 15),
             (slow, "CONNECTIONS", 40),
             (slow, "GRACE_S", 0.4),
             (crowds, "GRACE_S", 0.5),

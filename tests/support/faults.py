@@ -125,6 +125,7 @@ def _works_at_once(self: Judging, job: Callable[[], None]) -> bool:
     return True
 
 
+_NEVER_LEAVES = mock.patch.object(_HttpCaller, "cancel", property(lambda caller: None, lambda caller, cancel: None))
 _ANY_TENANT = mock.patch.object(Record, "may_be_served", lambda self, digest, **facts: True)
 
 FAULTS: dict[str, list[Any]] = {
@@ -142,7 +143,7 @@ FAULTS: dict[str, list[Any]] = {
     "failed-call-with-usage": [mock.patch.object(Settlement, "_charge_of", lambda self, held, left=False: None)],
     "attempts-share-no-hold": [mock.patch.object(Settlement, "cover", _shares_the_hold)],
     "stale-connection": [mock.patch.object(transport, "Exchange", _takes_it_for_fresh)],
-    "client-leaves": [mock.patch.object(_HttpCaller, "cancel", None)],
+    "client-leaves": [_NEVER_LEAVES],
     "cache-across-tenants": [mock.patch.object(caching, "cache_keys", _key_of_texts), _ANY_TENANT],
     "cache-timing": [mock.patch.object(caching, "cache_keys", _key_of_texts), _ANY_TENANT],
     "cache-near-questions": [mock.patch.object(caching, "cache_keys", _key_of_texts)],
@@ -183,7 +184,7 @@ FAULTS: dict[str, list[Any]] = {
     "retry-storm": [mock.patch.object(RetryBudget, "take", lambda self, now_s: True)],
     "abandoned-wait": [
         mock.patch.object(_HttpCaller, "pause", _waits_unseeing),
-        mock.patch.object(_HttpCaller, "cancel", property(lambda caller: None, lambda caller, cancel: None)),
+        _NEVER_LEAVES,
     ],
     "outage": [mock.patch.object(Breaker, "_learn", lambda self, outcome, now_ns: None)],
     "abandoned-half-open": [mock.patch.object(health, "Breaker", breakers.ForgetsReleases)],

@@ -32,7 +32,7 @@ from tests.support.world import CONFIG, RealWorld, chat
 from tracekit.sinks import MemorySink
 from tracekit.trace import Tracer
 
-PATIENCE_S = 10.0
+PATIENCE_S = 30.0
 PROVIDER_KEY = "sk-provider-PROVIDERCANARY0001"
 SECOND_KEY = "sk-provider-SECOND0002"
 CONTROL_SECRET = "c" * 64

@@ -18,7 +18,7 @@ from typing import Any
 from gateway.cli import main
 from tests import _paths
 
-WAIT_S = 20
+WAIT_S = 60
 """Bound of every wait: far above what is needed, so that a bug fails instead of hanging."""
 
 

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-_PATIENCE_S = 10  # a script that waits longer for its client is stuck
+_PATIENCE_S = 30  # a script that waits longer for its client is stuck
 
 
 @dataclass(frozen=True, slots=True)

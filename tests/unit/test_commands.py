@@ -328,7 +328,7 @@ class CommandsTest(unittest.TestCase):
         fuse = Fuse("BEGIN IMMEDIATE")
         with (
             watched(before=fuse),
-            mock.patch.object(sqlite_store, "RETRY_AFTER_S", 3600.0),
+            mock.patch.object(sqlite_store, "FLUSH_AFTER_S", 3600.0),
             tempfile.TemporaryDirectory() as folder,
             RealWorld() as self.world,
         ):

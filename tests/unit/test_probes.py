@@ -14,7 +14,7 @@ from probes import wire
 from probes.__main__ import main
 from probes.catalog import PROBES
 from probes.lab import Enough, Lab, Probe, run
-from probes.rates import most_over
+from probes.rates import most_over, most_spare
 from probes.target import Target, shares
 from probes.wire import JUNK, Ending, Heard, Wire, say
 from tests import _paths
@@ -216,6 +216,33 @@ class RatesTest(unittest.TestCase):
         """Nor of one."""
         self.assertLess(most_over([]), 0)
         self.assertLess(most_over([(1.0, 2.0)]), 0)
+
+
+class SpareTest(unittest.TestCase):
+    """Units of a rate of 20 a second and a burst of 10 that were there at a refusal, which lies between two moments."""
+
+    def test_a_bucket_that_is_empty_has_none(self) -> None:
+        """After a burst, and until a whole unit is there again."""
+        burst = [(0.0, 0.0)] * 10
+        self.assertEqual(most_spare(burst, [(0.0, 0.0)]), 0)
+        self.assertAlmostEqual(most_spare(burst, [(0.049, 0.049)]), 0.98)
+
+    def test_a_unit_that_was_there_is_told(self) -> None:
+        """Of a full bucket, of one that has refilled, and not more than it holds."""
+        self.assertEqual(most_spare([], [(1.0, 2.0)]), 10)
+        self.assertAlmostEqual(most_spare([(0.0, 0.0)] * 10, [(0.1, 0.2)]), 2)
+        self.assertAlmostEqual(most_spare([(0.0, 0.0)] * 10, [(9.0, 9.0)]), 10)
+        self.assertAlmostEqual(most_spare([(0.0, 0.0)] * 9, [(0.0, 0.0), (0.0, 0.1)]), 1)
+
+    def test_what_may_have_been_taken_before_was(self) -> None:
+        """By a request that was admitted at some moment before the end of the refusal."""
+        self.assertAlmostEqual(most_spare([(0.0, 0.0)] * 5 + [(0.0, 0.5)] * 5, [(0.2, 0.2)]), 4)
+        self.assertAlmostEqual(most_spare([(0.0, 0.0)] * 5 + [(0.3, 0.5)] * 5, [(0.2, 0.2)]), 9)
+        self.assertAlmostEqual(most_spare([(0.3, 0.5)] * 10, [(0.2, 0.4)]), 0)
+
+    def test_of_no_refusal_nothing_is_told(self) -> None:
+        """Whatever was admitted."""
+        self.assertEqual(most_spare([(0.0, 1.0)], []), 0)
 
 
 class OneFaultTest(unittest.TestCase):
