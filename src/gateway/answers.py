@@ -4,25 +4,19 @@ Pure. Decides nothing but how an answer looks on the wire; a header with a contr
 """
 
 import json
-from collections.abc import Sequence
 from http import HTTPStatus
 
 from gateway.errors import Draining
 from gateway.http_head import NO_CONTROL, HttpRefusal
 
-Headers = Sequence[str]
-"""Header lines, `name: value`, without their ends."""
+Headers = bytes
+"""Whole header lines, each with its end, as lines() makes them: none holds a control character."""
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 LAST_CHUNK = b"0\r\n\r\n"
 CLOSE = b"connection: close\r\n"
 KEEP_ALIVE = b"connection: keep-alive\r\n"
 
-NO_STORE = "cache-control: no-store"
-"""On every answer that says no more about caching: a shared cache in front must not give it to another tenant."""
-
-RETRY_AFTER_S = 1
-"""What a client is told when there is no place for it: places change hands within a second or two."""
 
 TOO_MANY_CONNECTIONS = HttpRefusal(503, "overloaded", "Too many connections are open.")
 TOO_MANY_REQUESTS = HttpRefusal(503, "overloaded", "Too many requests are in flight.")
@@ -32,6 +26,22 @@ TOO_MUCH_IN_FLIGHT = HttpRefusal(503, "overloaded", "The bodies of the requests 
 
 _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 _WITHOUT_BODY = frozenset({204, 304})
+
+
+def lines(*headers: str) -> Headers:
+    """Header lines, `name: value`. Raises ValueError for a control character, or for what Latin-1 does not have."""
+    fields = "\r\n".join([*headers, ""]).encode("latin-1")
+    if len(fields.translate(None, NO_CONTROL)) != 2 * len(headers):
+        raise ValueError("a response header holds a control character")
+    return fields
+
+
+JSON = lines("content-type: application/json", "cache-control: no-store")
+"""Of every answer in JSON: a shared cache in front must not give it to another tenant."""
+
+
+_RETRY_AFTER = lines("retry-after: 1")
+"""What a client is told when there is no place for it: places change hands within a second or two."""
 
 
 def has_body(status: int) -> bool:
@@ -48,13 +58,9 @@ def answer_head(status: int, headers: Headers, framing: bytes) -> bytes:
     """The head of an answer, blank line included.
 
     status   HTTP status, 200..599
-    headers  ValueError for a control character or what Latin-1 does not have
     framing  whole header lines that say where the answer ends and whether the connection goes on
     """
-    fields = "\r\n".join([*headers, ""]).encode("latin-1")
-    if len(fields.translate(None, NO_CONTROL)) != 2 * len(headers):
-        raise ValueError("a response header holds a control character")
-    return b"%b%b%b\r\n" % (_STATUS_LINES[status], fields, framing)
+    return b"%b%b%b\r\n" % (_STATUS_LINES[status], headers, framing)
 
 
 def chunk(data: bytes) -> bytes:
@@ -65,15 +71,15 @@ def chunk(data: bytes) -> bytes:
 def refusal_answer(refusal: HttpRefusal, stamp: Headers, *, with_body: bool = True, closes: bool = True) -> bytes:
     """The whole answer to a request that the front refuses.
 
-    stamp   headers that say what is known of the request
+    stamp   what is known of the request
     closes  announce that the connection does
     """
     kind = "invalid_request_error" if refusal.status < 500 else "server_error"
     error = {"message": refusal.message, "type": kind, "param": None, "code": refusal.code}
     body = json.dumps({"error": error}).encode()
-    headers = ["content-type: application/json", NO_STORE, *stamp]
+    headers = JSON + stamp
     if refusal.status == 503:
-        headers.append(f"retry-after: {RETRY_AFTER_S}")
+        headers += _RETRY_AFTER
     head = answer_head(refusal.status, headers, content_length(len(body)) + (CLOSE if closes else b""))
     return head + body if with_body else head
 

@@ -18,7 +18,7 @@ from urllib.parse import unquote
 
 from msgspec import Struct
 
-from gateway.answers import NO_STORE, Headers
+from gateway.answers import JSON, Headers, lines
 from gateway.clock import Clock
 from gateway.commands import CommandError, Commands
 from gateway.context import Facts, Principal, RequestContext
@@ -64,8 +64,8 @@ SILENCE_S = 15.0
 LONG_WAIT_S = 120
 """Client libraries sleep through any Retry-After; beyond this they are told not to retry."""
 
-_JSON = ("content-type: application/json", NO_STORE)
-_STREAM = ("content-type: text/event-stream; charset=utf-8", "cache-control: no-cache", "x-accel-buffering: no")
+_STREAM = lines("content-type: text/event-stream; charset=utf-8", "cache-control: no-cache", "x-accel-buffering: no")
+_METRICS = lines(f"content-type: {CONTENT_TYPE}")
 _CHAT = "/v1/chat/completions"
 _MODELS = "/v1/models"
 _CREATED = 0
@@ -144,7 +144,7 @@ class Api:
             return fact_headers(facts, self._clock.now_s())
         facts.request_id = request_of(error) or facts.request_id
         note_request(error, facts.request_id)
-        return [request_id(facts), f"x-gateway-exit: {Exit.FAILED}"]
+        return request_id(facts) + lines(f"x-gateway-exit: {Exit.FAILED}")
 
     def _route(self, exchange: Exchange, path: str, facts: Facts) -> None:
         if path.startswith("/v1/"):
@@ -160,7 +160,7 @@ class Api:
             return self._answer_health(exchange, HEALTH_PATHS[path], facts)
         if path == METRICS_PATH:
             _allow(head, "GET", "HEAD")
-            return exchange.respond(200, [f"content-type: {CONTENT_TYPE}", request_id(facts)], self._metrics())
+            return exchange.respond(200, _METRICS + request_id(facts), self._metrics())
         if path == "/control" and self._is_operator(head):
             return self._control(exchange, facts)
         if exchange.draining:
@@ -194,7 +194,7 @@ class Api:
         if facts.exit is None:
             facts.exit = Exit.REJECTED
             self._on_refused(error.code)
-        headers = [*_error_headers(error), *fact_headers(facts, self._clock.now_s())]
+        headers = _error_headers(error) + fact_headers(facts, self._clock.now_s())
         exchange.respond(error.status, headers, _error_body(error))
 
     # --- chat ---------------------------------------------------------------------------------------------------
@@ -228,7 +228,7 @@ class Api:
         if answer.cut:
             exchange.abort()
         elif answer.body is not None:
-            exchange.respond(200, [*_JSON, *fact_headers(context.facts, self._clock.now_s())], answer.body)
+            exchange.respond(200, JSON + fact_headers(context.facts, self._clock.now_s()), answer.body)
 
     # --- operators ----------------------------------------------------------------------------------------------
 
@@ -299,7 +299,7 @@ class _HttpCaller:
     def _start(self) -> None:
         if not self.started:
             self.started = True
-            self._exchange.start_stream(200, [*_STREAM, *fact_headers(self._facts, self._clock.now_s())])
+            self._exchange.start_stream(200, _STREAM + fact_headers(self._facts, self._clock.now_s()))
 
     def _send(self, *frames: bytes) -> None:
         self._exchange.send(*frames)
@@ -323,8 +323,8 @@ def _body_of(exchange: Exchange) -> bytes:
         raise InvalidRequest(refusal.message, status=refusal.status, code=refusal.code) from refusal
 
 
-def _error_headers(error: GatewayError) -> list[str]:
-    headers = [*_JSON]
+def _error_headers(error: GatewayError) -> Headers:
+    headers = []
     if error.status == 401:
         headers.append("www-authenticate: Bearer")
     if isinstance(error, MethodNotAllowed):
@@ -336,7 +336,7 @@ def _error_headers(error: GatewayError) -> list[str]:
         should_retry = False if wait_s > LONG_WAIT_S else should_retry
     if should_retry is not None:
         headers.append(f"x-should-retry: {str(should_retry).lower()}")
-    return headers
+    return JSON + lines(*headers)
 
 
 def _error_body(error: GatewayError) -> bytes:
@@ -368,7 +368,7 @@ def _allow(head: RequestHead, *methods: str) -> None:
 
 
 def _respond_json(exchange: Exchange, status: int, value: Any, facts: Facts) -> None:
-    exchange.respond(status, [*_JSON, request_id(facts)], json.dumps(value, separators=(",", ":")).encode())
+    exchange.respond(status, JSON + request_id(facts), json.dumps(value, separators=(",", ":")).encode())
 
 
 if __name__ == "__main__":

@@ -220,7 +220,6 @@ class Exchange:
         """Send the whole answer in one write and end the exchange.
 
         status   HTTP status, 200..599
-        headers  lines without control characters, else ValueError and nothing is sent
         body     left out for HEAD, 204 and 304
         Raises ClientGone if the client does not take it.
         """
@@ -235,7 +234,7 @@ class Exchange:
     def start_stream(self, status: int, headers: Headers) -> None:
         """Begin an answer of unknown length. Its head is held until the first `send`, so that both leave together.
 
-        Raises ValueError for a control character in `headers`. Chunked for HTTP/1.1; for 1.0 the end is the close.
+        Chunked for HTTP/1.1; for 1.0 the end is the close.
         """
         self._expect_stage(_UNANSWERED)
         framing = b"transfer-encoding: chunked\r\n" if self._chunked else b""

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from gateway.answers import Headers, lines
 from gateway.chat import check_tags
 from gateway.context import Facts, Options
 from gateway.errors import InvalidApiKey, InvalidRequest
@@ -106,37 +107,50 @@ def _timeout(head: RequestHead, name: str) -> float | None:
 # --- what a client is told ----------------------------------------------------------------------------------------
 
 
-def fact_headers(facts: Facts, now_s: float) -> list[str]:
-    """What is known of the request at monotonic `now_s`: header lines."""
-    lines = [request_id(facts), f"x-gateway-cache: {facts.cache}", f"x-gateway-attempts: {facts.attempts}"]
-    if facts.exit is not None:
-        lines.append("x-gateway-exit: " + facts.exit)
-    if facts.age_s is not None:
-        lines.append(f"age: {facts.age_s}")
+def fact_headers(facts: Facts, now_s: float) -> Headers:
+    """What is known of the request at monotonic `now_s`."""
+    told = f"x-request-id: {facts.request_id}\r\n"
     if facts.entry is not None:
-        lines.append(f"x-gateway-cache-entry: {facts.entry}")
-    if facts.deployment is not None:
-        lines += _served_by(facts.deployment, facts.provider or "", facts.tier or "")
-    if facts.hops:
-        lines.append(f"x-gateway-route: {route_of(facts.hops)}")
+        told += f"age: {facts.age_s}\r\nx-gateway-cache-entry: {facts.entry}\r\n"
     if facts.cost_nanousd is not None:
-        lines.append(f"x-gateway-cost-usd: {format_usd(facts.cost_nanousd)}")
+        told += f"x-gateway-cost-usd: {format_usd(facts.cost_nanousd)}\r\n"
     if facts.started_s is not None:
         overhead_s = max(now_s - facts.started_s - facts.upstream_s, 0)
-        lines.append(f"x-gateway-overhead-ms: {overhead_s * 1000:.3f}")
+        told += f"x-gateway-overhead-ms: {overhead_s * 1000:.3f}\r\n"
     if facts.rate is not None:
         rate = facts.rate
-        lines += (
-            f"x-ratelimit-limit-requests: {rate.limit}",
-            f"x-ratelimit-remaining-requests: {rate.remaining}",
-            f"x-ratelimit-reset-requests: {go_duration(rate.reset_s)}",
+        told += (
+            f"x-ratelimit-limit-requests: {rate.limit}\r\n"
+            f"x-ratelimit-remaining-requests: {rate.remaining}\r\n"
+            f"x-ratelimit-reset-requests: {go_duration(rate.reset_s)}\r\n"
         )
-    return lines
+    way = _way(facts.cache, facts.attempts, facts.exit, facts.deployment, facts.provider, facts.tier, tuple(facts.hops))
+    return told.encode("ascii") + way  # numbers and ids are ours; words are checked
 
 
-@functools.lru_cache(maxsize=256)  # those of a configuration, and of the answers that are kept
-def _served_by(deployment: str, provider: str, tier: str) -> tuple[str, ...]:
-    return f"x-gateway-deployment: {deployment}", f"x-gateway-provider: {provider}", f"x-gateway-tier: {tier}"
+@functools.lru_cache(maxsize=512)  # of words that a configuration has, and of the answers that are kept
+def _way(
+    cache: str,
+    attempts: int,
+    exit_: str | None,
+    deployment: str | None,
+    provider: str | None,
+    tier: str | None,
+    hops: tuple[str, ...],
+) -> Headers:
+    """The headers that say how a request was answered: most go the same few ways."""
+    told = [f"x-gateway-cache: {cache}", f"x-gateway-attempts: {attempts}"]
+    if exit_ is not None:
+        told.append(f"x-gateway-exit: {exit_}")
+    if deployment is not None:
+        told += (
+            f"x-gateway-deployment: {deployment}",
+            f"x-gateway-provider: {provider or ''}",
+            f"x-gateway-tier: {tier or ''}",
+        )
+    if hops:
+        told.append(f"x-gateway-route: {route_of(hops)}")
+    return lines(*told)
 
 
 def route_of(hops: Sequence[str]) -> str:
@@ -146,9 +160,9 @@ def route_of(hops: Sequence[str]) -> str:
     return ", ".join(hops)
 
 
-def request_id(facts: Facts) -> str:
-    """The header line that names the request."""
-    return f"x-request-id: {facts.request_id}"
+def request_id(facts: Facts) -> Headers:
+    """The header that names the request."""
+    return lines(f"x-request-id: {facts.request_id}")
 
 
 def go_duration(seconds: float) -> str:

@@ -106,7 +106,7 @@ class FrontServer(ThreadingHTTPServer):
         *,
         exempt: Callable[[str], bool] = lambda path: False,
         on_error: Callable[[BaseException], None] = lambda error: None,
-        stamp: Callable[[BaseException], Headers] = lambda error: (),
+        stamp: Callable[[BaseException], Headers] = lambda error: b"",
         pause: Callable[[float], object] | None = None,
     ) -> None:
         """Bind and listen; OSError if the address is taken. Connections are accepted after `start`."""

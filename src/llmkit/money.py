@@ -31,8 +31,9 @@ def parse_usd(value: str | int | Decimal) -> int:
 
 def format_usd(nanousd: int) -> str:
     """The amount in USD as an exact plain decimal without exponent or trailing zeros: "5", "0.000148", "-0.5"."""
-    dollars, rest = divmod(abs(nanousd), NANOUSD_PER_USD)
-    text = f"{dollars}.{str(NANOUSD_PER_USD + rest)[1:].rstrip('0')}" if rest else str(dollars)
+    digits = str(abs(nanousd)).zfill(10)
+    dollars, rest = digits[:-9], digits[-9:].rstrip("0")
+    text = f"{dollars}.{rest}" if rest else dollars
     return f"-{text}" if nanousd < 0 else text
 
 

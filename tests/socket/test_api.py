@@ -240,7 +240,7 @@ class FrontRefusalTest(FrontCase):
     def test_an_error_of_ours_after_the_row_names_the_row(self) -> None:
         """The answer was paid for, and then could not be given."""
         front = self.live(whole())
-        with mock.patch("gateway.api.fact_headers", return_value=["x: \n"]):
+        with mock.patch("gateway.api.fact_headers", side_effect=ValueError):
             reply = self.failure(front)
         [row] = front.rows(1)
         self.assertEqual((row["request_id"], row["exit"]), (reply.get("x-request-id"), "routed"))

@@ -14,6 +14,7 @@ import unittest
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from gateway.answers import JSON
 from gateway.clock import RealClock
 from gateway.errors import ClientGone
 from gateway.exchange import Exchange
@@ -79,11 +80,11 @@ class Recorder:
         self.begun += 1
         head = exchange.head
         if self._early:
-            exchange.respond(401, [], b"")
+            exchange.respond(401, b"", b"")
             return
         body = exchange.read_body()
         self.seen.append(Seen(head.method, head.target, body, dict(head.headers)))
-        exchange.respond(200, ["content-type: application/json"], b"{}")
+        exchange.respond(200, JSON, b"{}")
 
 
 def packets(raw: bytes, name: str) -> Iterator[list[bytes]]:

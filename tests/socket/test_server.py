@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
+from gateway.answers import lines
 from gateway.clock import RealClock
 from gateway.errors import ClientGone, Draining
 from gateway.exchange import Exchange
@@ -23,7 +24,7 @@ from llmkit.types import Cancel
 
 PATIENCE_S = 30.0  # only a failing test waits so long
 GET = b"GET /hello HTTP/1.1\r\nHost: gw\r\n\r\n"
-TEXT = ["content-type: text/plain"]
+TEXT = lines("content-type: text/plain")
 
 Handle = Callable[[Exchange], None]
 
@@ -462,7 +463,7 @@ class AnswerTest(FrontCase):
 
     def test_an_answer_without_content_has_no_length(self) -> None:
         """204 and 304 end with their head, and the connection goes on."""
-        client = self.connect(self.serve(lambda exchange: exchange.respond(204, [], b"none")))
+        client = self.connect(self.serve(lambda exchange: exchange.respond(204, b"", b"none")))
         client.send(GET + GET)
         for _ in range(2):
             answer = client.answer()
@@ -509,7 +510,7 @@ class AnswerTest(FrontCase):
         for value in ("a\r\nset-cookie: b", "a\nb", "a\x00", "a\rb", "Ā"):
 
             def handle(exchange: Exchange, value: str = value) -> None:
-                exchange.respond(200, [f"x: {value}"], b"")
+                exchange.respond(200, lines(f"x: {value}"), b"")
 
             client = self.connect(self.serve(handle))
             client.send(GET)

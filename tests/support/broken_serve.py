@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from gateway import api, app, chat, cli, commands, relay, verdict
 from gateway import gateway as story
+from gateway.answers import lines
 from gateway.cli import serve_main
 from gateway.config import Config
 from gateway.headers import fact_headers
@@ -120,11 +121,11 @@ def _remembers_the_head(self: Exchange, request: Any) -> Exchange:
     return exchange
 
 
-def _all_fields(*arguments: Any) -> list[str]:
+def _all_fields(*arguments: Any) -> bytes:
     """The gateway's facts, and the upstream's headers but for those that frame its body."""
     framing = ("content-length", "transfer-encoding", "connection", "content-type")
     fields = [f"{name}: {value}" for head in _heads for name, value in head.headers if name not in framing]
-    return [*_facts(*arguments), *fields]
+    return _facts(*arguments) + lines(*fields)
 
 
 # --- what is written --------------------------------------------------------------------------------------------
