@@ -15,10 +15,9 @@ Rules:
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
-import msgspec
+from msgspec import Struct, msgpack
 
 from gateway.cache_entry import index_entry
 from gateway.clock import Clock
@@ -31,8 +30,7 @@ MOST_ALIASES: Final = 8
 """Of one canonical key, as of wordings."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
+class Pair(Struct, frozen=True):
     """Two questions of one partition.
 
     epoch  of the tenant in the index, when the first was asked
@@ -50,8 +48,7 @@ class Pair:
         return Pair(self.tenant, self.epoch, self.partition, self.other, self.one)
 
 
-@dataclass(frozen=True, slots=True)
-class Alias:
+class Alias(Struct, frozen=True, array_like=True):
     """What `judge` said at wall-clock `at_ms` of `question` and `other`; it holds until `end_ms`."""
 
     question: Question
@@ -62,7 +59,7 @@ class Alias:
     end_ms: int
 
 
-_unpack: Final = msgspec.json.Decoder(tuple[Alias, ...]).decode
+_unpack: Final = msgpack.Decoder(tuple[Alias, ...]).decode
 
 
 class Aliases:

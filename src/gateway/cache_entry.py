@@ -4,22 +4,19 @@ What is served, to whom and until when lies under one checksum: a damaged file c
 another one or give it to somebody else.
 """
 
-import json
 import zlib
 from collections.abc import Sequence
 from typing import Any, Final
 
-from msgspec import Struct
-from msgspec.json import encode
+from msgspec import Struct, msgpack
 
 from gateway.cache_file import ROW_OVERHEAD_BYTES, Row
-from llmkit.wire_json import decode
 
 _GZIP: Final = 31
 """zlib's name of the format that ends with the CRC-32 and the length of what went in."""
 
 
-class Entry(Struct, frozen=True):
+class Entry(Struct, frozen=True, array_like=True):
     """What to keep.
 
     epoch      of the tenant when the answer was asked for: the one that is part of its digest
@@ -37,14 +34,14 @@ class Entry(Struct, frozen=True):
 
 
 def index_entry(items: Sequence[Any], tenant: str, epoch: int, partition: bytes) -> Entry:
-    """What an index keeps under a key: no answer, but items of one kind as JSON.
+    """What an index keeps under a key: no answer, but items of one kind, packed.
 
     Raises ValueError of a text that no row can hold.
     """
-    return Entry(tenant, epoch, "", "", "", encode(items), partition)
+    return Entry(tenant, epoch, "", "", "", msgpack.encode(items), partition)
 
 
-class Record(Struct, frozen=True):
+class Record(Struct, frozen=True, array_like=True):
     """An entry with its digest and times: stored at stored_ms, dead from expires_ms on, by the wall clock."""
 
     digest: bytes
@@ -67,14 +64,13 @@ def size_of(record: Record) -> int:
 def row_of(record: Record, used: int) -> Row:
     """The record as the file keeps it; the columns beside the seal only serve to find and to remove it."""
     entry = record.entry
-    facts = [record.digest.hex(), record.stored_ms, record.expires_ms]
-    facts += [entry.tenant, entry.epoch, entry.deployment, entry.provider, entry.tier]
-    sealed = zlib.compress(json.dumps(facts).encode() + b"\n" + entry.body, 1, _GZIP)
+    sealed = zlib.compress(msgpack.encode(record), 1, _GZIP)
     return Row(record.digest, entry.tenant, record.expires_ms, used, sealed, entry.partition)
+
+
+_unpack: Final = msgpack.Decoder(Record).decode
 
 
 def unseal(sealed: bytes) -> Record:
     """The record that was sealed. Raises zlib.error or ValueError if this is not, to the bit, what was."""
-    facts, _, body = zlib.decompress(sealed, _GZIP).partition(b"\n")
-    digest, stored_ms, expires_ms, tenant, epoch, deployment, provider, tier = decode(facts)
-    return Record(bytes.fromhex(digest), stored_ms, expires_ms, Entry(tenant, epoch, deployment, provider, tier, body))
+    return _unpack(zlib.decompress(sealed, _GZIP))

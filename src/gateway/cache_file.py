@@ -37,7 +37,7 @@ MOST_DELETED: Final = 1024
 """Rows that go in one transaction: some milliseconds of work."""
 
 _APPLICATION_ID: Final = 0x67774358
-_SCHEMA_VERSION: Final = 2
+_SCHEMA_VERSION: Final = 3
 _SCHEMA: Final = (
     """CREATE TABLE entries (
         id INTEGER PRIMARY KEY,

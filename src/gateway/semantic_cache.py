@@ -17,11 +17,10 @@ Rules:
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-import msgspec
+from msgspec import Struct, msgpack
 
 from gateway.aliases import Alias, Aliases
 from gateway.cache_entry import index_entry
@@ -41,15 +40,14 @@ Messages = Sequence[Mapping[str, Any]]
 """Of a chat request that has been checked: objects, at least one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wording:
+class Wording(Struct, frozen=True, array_like=True):
     """A question that was answered, and the wall-clock milliseconds at which it expires."""
 
     question: Question
     end_ms: int
 
 
-_unpack: Final = msgspec.json.Decoder(tuple[Wording, ...]).decode
+_unpack: Final = msgpack.Decoder(tuple[Wording, ...]).decode
 """What a row of the index holds. Questions are kept as they were read: to read one costs more than all else."""
 
 
@@ -70,8 +68,7 @@ class Outcome(StrEnum):
     GONE = "gone"
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Struct, frozen=True):
     """A question that may be answered in other words.
 
     epoch      of the tenant in the index, when it was asked
@@ -89,8 +86,7 @@ class Asked:
     digest_of: Callable[[str], bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Struct, frozen=True):
     """An answer in other words; `alias` by whose verdict it is one, None if by the verifier's alone."""
 
     match: Match

@@ -5,10 +5,11 @@ import importlib.util
 import json
 import threading
 import unittest
-from dataclasses import replace
 from types import ModuleType
 from typing import Any, ClassVar
 from unittest import mock
+
+from msgspec.structs import replace
 
 from gateway import aliases, judging
 from gateway.aliases import Pair

@@ -5,8 +5,9 @@ import os
 import subprocess
 import sys
 import unittest
-from dataclasses import replace
 from unittest import mock
+
+from msgspec.structs import replace
 
 from gateway import semantic_cache
 from gateway.commands import CommandError

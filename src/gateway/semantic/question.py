@@ -1,8 +1,9 @@
 """A question, read: everything of a text that two questions are compared by."""
 
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from gateway.semantic.clauses import direct, settled, unfronted
 from gateway.semantic.counts import Count
@@ -29,8 +30,7 @@ class Counts(NamedTuple):
     many: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(Struct, frozen=True, array_like=True):
     """What a text asks.
 
     text      as it came

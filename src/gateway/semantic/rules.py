@@ -7,9 +7,10 @@ differs, for the one who reads the counts.
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+from msgspec import Struct
 
 from gateway.semantic.frames import Frame
 from gateway.semantic.grammar import NEGATIONS, POSSESSIVE, PREPOSITIONS
@@ -34,8 +35,7 @@ class Veto(StrEnum):
     COUNT = "count"
 
 
-@dataclass(frozen=True, slots=True)
-class Refutation:
+class Refutation(Struct, frozen=True):
     """A difference of meaning, and for the log what differs."""
 
     veto: Veto

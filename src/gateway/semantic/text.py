@@ -1,6 +1,6 @@
 """A text in words: what every look at it begins with, done once for all of them."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from gateway.semantic.expansion import expanded
 from gateway.semantic.manners import Asked, bare
@@ -8,8 +8,7 @@ from gateway.semantic.plain import plain
 from gateway.semantic.words import Capitals, scan
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(Struct, frozen=True):
     """What was typed, and the same in words.
 
     plain     in one form of each character

@@ -9,8 +9,9 @@ Rules:
 """
 
 import re
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from gateway.semantic import lexicon
 from gateway.semantic.grammar import CLOSED
@@ -28,8 +29,7 @@ NAME_MARK: Final = "^"
 """Ends a small word that is a name; no word of a text has one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Capitals:
+class Capitals(Struct, frozen=True, array_like=True):
     """Which words of a text have a capital, and which have not; both empty where capitals tell nothing."""
 
     upper: frozenset[str]
@@ -41,8 +41,7 @@ _I: Final = frozenset({"I", "I'm", "I've", "I'd", "I'll"})
 _NO_CAPITALS: Final = Capitals(frozenset(), frozenset())
 
 
-@dataclass(frozen=True, slots=True)
-class Words:
+class Words(Struct, frozen=True):
     """Lower-case words and signs in order, pauses included, and what the capitals said."""
 
     pieces: list[str]
