@@ -4,11 +4,12 @@ A mistake is a list of patches of the gateway in this process; those of a gatewa
 `broken_serve`. Each leaves as much as possible in order, and several are the twins of other tests.
 """
 
-import dataclasses
 import json
 from collections.abc import Callable, Mapping
 from typing import Any
 from unittest import mock
+
+from msgspec.structs import replace
 
 from gateway import (
     admission,
@@ -108,7 +109,7 @@ def _takes_it_for_fresh(*facts: Any, reused: bool) -> transport.Exchange:
 
 def _one_key_for_all(text: str) -> Question | Ineligible:
     question = read_eligible(text)
-    return dataclasses.replace(question, key=b"") if isinstance(question, Question) else question
+    return replace(question, key=b"") if isinstance(question, Question) else question
 
 
 def _hears_a_yes(document: Mapping[str, Any]) -> Verdict:

@@ -39,7 +39,6 @@ class RouteTest(unittest.TestCase):
             (told["x-gateway-cache"], told["age"], told["x-gateway-cache-entry"]), ("semantic", "7", "00ff")
         )
 
-
     def test_a_word_with_a_control_character_is_an_error(self) -> None:
         """Whoever named the deployment, or its outcome: no header is made of it."""
         for facts in (Facts("req_1", deployment="a\r\nb"), Facts("req_1", hops=["a=ok", "b\x00=ok"])):
