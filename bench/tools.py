@@ -1,6 +1,8 @@
 """What a measurement is made with: the mock upstream and the load client in C, and processes that end with it."""
 
+import itertools
 import json
+import os
 import shutil
 import signal
 import socket
@@ -8,7 +10,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,14 @@ SOURCES = ROOT / "src"
 
 START_S = 60.0
 END_S = 30.0
+
+PORTS = range(10_000, 30_000)
+"""The system gives none of them to a connection or to who listens on any port, as it does with those from 32,768 on: a
+port that is free stays so until its process listens, and while that is away.
+"""
+
+_TRIED = itertools.count(os.getpid() * 17)
+"""So that processes that ask at the same time are told different ones."""
 
 FAST, SLOW = "mock-fast", "mock-slow"
 """Models of the mock: an answer at once, and a stream of 20 events with a quarter of a second between two."""
@@ -112,10 +122,13 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def free_port() -> int:
-    """A port on which nobody listens now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port of PORTS on which nobody listens now; another one each time. Raises OSError if there is none."""
+    for _ in PORTS:
+        port = PORTS[next(_TRIED) % len(PORTS)]
+        with suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise OSError("every port is taken")
 
 
 def wait_for(port: int, seconds: float = START_S) -> None:

@@ -50,6 +50,7 @@ from evals.outage_verdict import (
     first_content_ms,
     gates,
     has_content,
+    is_from,
     read_calls,
     timeline,
 )
@@ -65,8 +66,8 @@ ENGINE_ENV = {"OMP_THREAD_LIMIT": "1"}
 
 THRESHOLD, COOLDOWN_S = 3, 2.0
 SAMPLE_S = 0.05
-AIM_S = 5.0
-"""How long the kill waits for streams on both sides of their first content."""
+AIM_S = 30.0
+"""How long the kill waits for streams on both sides of their first content, and the end for those that came home."""
 
 SEVERAL = 2
 
@@ -165,6 +166,13 @@ class Load:
         with self._lock:
             wrote = sum(self._in_flight.values())
             return min(wrote, len(self._in_flight) - wrote) >= SEVERAL
+
+    def has_come_home(self, deployment: str, since_s: float) -> bool:
+        """Whether more streams than there are clients have come whole from there since then: one at least began after
+        another had come.
+        """
+        with self._lock:
+            return sum(is_from(record, deployment, since_s) for record in self._records) > len(self._threads)
 
     def _run_client(self, number: int, rng: random.Random) -> None:
         while not self._over.is_set():
@@ -316,7 +324,7 @@ def _engine(plan: Plan, model: Path, name: str) -> Child:
 
 
 def _let_it_fail(primary: Child, load: Load, clock: Clock, seconds: float) -> tuple[float, float]:
-    """Kill the primary and start it again; returns both instants once the run is over."""
+    """Kill the primary and start it again; returns both instants once the run is over, which may be late."""
     clock.wait_until(seconds / 3)
     while not load.has_both_sides() and clock.now_s() < seconds / 3 + AIM_S:
         time.sleep(0.001)
@@ -326,6 +334,8 @@ def _let_it_fail(primary: Child, load: Load, clock: Clock, seconds: float) -> tu
     primary.start()
     restarted_s = clock.now_s()
     clock.wait_until(seconds)
+    while not load.has_come_home("tiny-primary", restarted_s) and clock.now_s() < max(seconds, restarted_s) + AIM_S:
+        time.sleep(0.01)
     return killed_s, restarted_s
 
 

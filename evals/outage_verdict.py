@@ -295,6 +295,11 @@ def first_content_ms(records: Iterable[Record]) -> dict[str, int] | None:
     return {"p50": round(cuts[49]), "p99": round(cuts[98]), "max": round(max(waits))}
 
 
+def is_from(record: Record, deployment: str, since_s: float) -> bool:
+    """Whether a request that began since then was answered whole by this deployment."""
+    return record.outcome is Outcome.WHOLE and record.deployment == deployment and record.started_s >= since_s
+
+
 # --- the promises -------------------------------------------------------------------------------------------------
 
 
@@ -358,7 +363,7 @@ def _breaker_gates(
     closed = bool(samples) and samples[-1].state == "closed"
     since = math.inf if story.readmitted_s is None else story.readmitted_s + SLACK_S
     back = [record for record in records if record.started_s >= since]
-    home = sum(record.deployment == outage.primary and record.outcome is Outcome.WHOLE for record in back)
+    home = sum(is_from(record, outage.primary, since) for record in back)
     yield Gate(
         "traffic returned to the primary",
         closed and bool(back) and home == len(back),

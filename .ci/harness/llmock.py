@@ -27,7 +27,7 @@ STALL_S = 20
 PATIENCE_S = 5
 """A client that is told to wait longer gives up."""
 PAUSE_S = 0.3
-"""Before a client asks again, as SDKs do; by then LLMock knows how the first request ended."""
+"""Before a client asks again, as SDKs do."""
 TIMEOUT_S = 30
 
 Seen = Literal["whole", "told", "untold", "400", "429", "5xx"]
@@ -128,7 +128,7 @@ class LLMock:
             f"{self._url}/v1",
             {CANARY_MODEL: CANARY_MODEL, **deployments},
             aliases={scenario.name: list(scenario.deployments()) for scenario in SCENARIOS},
-            provider={"ttft_timeout_s": 3, "idle_timeout_s": 1},
+            provider={"ttft_timeout_s": 6, "idle_timeout_s": 2},
             sections={"retry": {"base_s": 0.05}},
         )
         self._key = self.gateway.create_key()
@@ -163,6 +163,7 @@ class LLMock:
         if seen not in ("told", "429", "5xx") or wait_s > PATIENCE_S:
             return [seen]
         time.sleep(wait_s)
+        self._call("GET", "/_llmock/requests")  # answered once it knows how the first one ended
         return [seen, self._request(scenario)[0]]
 
     def _request(self, scenario: Scenario) -> tuple[Seen, float]:

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import time
 import urllib.error
@@ -10,6 +9,7 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 
+from bench.tools import free_port
 from harness.install import ROOT, WORK
 
 START_S = 60
@@ -55,9 +55,7 @@ def environment(extra: Mapping[str, str]) -> dict[str, str]:
 
 def free_address() -> tuple[str, str]:
     """The URL and the port of a loopback address that nobody listens on just now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
+    port = str(free_port())
     return f"http://127.0.0.1:{port}", port
 
 

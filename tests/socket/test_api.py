@@ -15,6 +15,7 @@ from tests.support.front import (
     CHAT,
     CONTROL_SECRET,
     END,
+    PATIENCE_S,
     ROLE,
     STOP,
     STREAM_HEAD,
@@ -135,6 +136,7 @@ class LifeTest(FrontCase):
         reply = client.reply()
         self.assertEqual((reply.text, reply.payloads[-1]), ("a", b"[DONE]"))
 
+    @mock.patch("gateway.server._CUT_GRACE_S", PATIENCE_S)
     def test_a_stream_that_outlives_the_drain_is_told(self) -> None:
         """An error event and no end mark; what was said is billed, the upstream call ends."""
         closed = threading.Event()

@@ -1,5 +1,6 @@
 """The load client and the mock upstream of the bench: what they call good, and that they agree with each other."""
 
+import itertools
 import os
 import select
 import socket
@@ -8,8 +9,10 @@ import unittest
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
-from bench.tools import Tools, call, free_port, running, wait_for
+from bench import tools
+from bench.tools import PORTS, Tools, call, free_port, running, wait_for
 from tests.support.broken_disk import compile_into
 from tests.support.scripted_upstream import Peer, ScriptedUpstream
 
@@ -23,6 +26,19 @@ def chunks(*pieces: bytes, end: bool = True) -> bytes:
     """Chunked encoding of these pieces."""
     body = b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces)
     return body + (b"0\r\n\r\n" if end else b"")
+
+
+class FreePortTest(unittest.TestCase):
+    """Where processes are told to listen."""
+
+    def test_a_port_that_somebody_has_is_passed_over(self) -> None:
+        """The next one is told, and never the same one twice."""
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", first := free_port()))
+            with mock.patch.object(tools, "_TRIED", itertools.count(PORTS.index(first))):
+                told = [free_port(), free_port()]
+        self.assertEqual(len({first, *told}), 3)
+        self.assertLessEqual({*told}, {*PORTS})
 
 
 class ToolsTest(unittest.TestCase):

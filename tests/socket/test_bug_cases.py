@@ -40,7 +40,7 @@ from tests.support.front import (
     whole,
     words,
 )
-from tests.support.process import GatewayProcess
+from tests.support.process import WAIT_S, GatewayProcess
 from tests.support.scripted_upstream import Peer, Request, chunk
 from tests.support.world import CONFIG, chat
 
@@ -140,7 +140,7 @@ class FailureBeforeTheFirstEventTest(FrontCase):
             silent,
         ]
         answer = stream(*words("fine")) if fields else whole()
-        front = self.live(*failures, answer, provider="ttft_timeout_s = 0.2", clock=(clock := ShiftedClock()))
+        front = self.live(*failures, answer, provider="ttft_timeout_s = 1", clock=(clock := ShiftedClock()))
         replies = []
         for _ in failures:
             replies.append(front.chat(max_tokens=100_000, **fields))
@@ -204,7 +204,7 @@ class HealthTest(TestCase):
             with write_lock(gateway.data_dir / "ledger.db"):
                 self.assert_refused(gateway.chat(key, model="mini"), "store_unavailable")
                 self.assertEqual(self.health(gateway), (200, 503))
-            tick, deadline_s, clock = threading.Event(), RealClock().now_s() + 5, RealClock()
+            tick, deadline_s, clock = threading.Event(), RealClock().now_s() + WAIT_S, RealClock()
             while self.health(gateway) != (200, 200):
                 self.assertLess(clock.now_s(), deadline_s, "not ready again")
                 tick.wait(0.05)
@@ -310,7 +310,7 @@ class BrokenStreamTest(FrontCase):
             peer.send(STREAM_HEAD, *self.said())
             self.assertTrue(peer.closed_within(5))
 
-        front = self.live(reply, provider="idle_timeout_s = 0.2")
+        front = self.live(reply, provider="idle_timeout_s = 1")
         self.assert_broken(front, self.broken(front))
 
 

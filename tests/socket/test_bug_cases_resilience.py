@@ -14,6 +14,7 @@ from tests.support.front import (
     DONE,
     END,
     ONE_TRY,
+    PATIENCE_S,
     ROLE,
     STOP,
     STREAM_HEAD,
@@ -107,7 +108,7 @@ class DeathInTheMiddleTest(FrontCase):
         for way in reset, end, silence:
             with self.subTest(way=way.__name__):
                 one, two = self.upstream(way), self.upstream(stream(*words("other")))
-                front = self.front(fleet(one, two, more="[breaker]\nthreshold = 1\n", provider="idle_timeout_s = 0.2"))
+                front = self.front(fleet(one, two, more="[breaker]\nthreshold = 1\n", provider="idle_timeout_s = 1"))
                 client = self.client(front)
                 client.chat(stream=True)
                 client.head()
@@ -140,7 +141,7 @@ class EndMarkTest(FrontCase):
             stream(ROLE, event({"content": "a"}), STOP, DONE, DONE),
             stream(ROLE, event({"content": "a"}), STOP, DONE, event({"content": "b"})),
         ]
-        front = self.live(*ways, provider="idle_timeout_s = 0.2")
+        front = self.live(*ways, provider="idle_timeout_s = 1")
         for _ in ways:
             reply = front.chat(stream=True)
             self.assertEqual(reply.payloads, [ROLE, event({"content": "a"}), STOP, DONE])
@@ -268,8 +269,12 @@ class OneCallersFaultsTest(FrontCase):
             self.assertTrue(reached.acquire(timeout=10))
             client.close()
         front.wait_ended(3 * self.TIMES)
-        limit = [("x-gateway-timeout-s", "0.05")]
-        self.assertEqual({front.chat(limit).status for _ in range(self.TIMES)}, {504})
+        limit = [("x-gateway-timeout-s", "1")]
+        with ThreadPoolExecutor(self.TIMES) as callers:
+            replies_in_time = callers.map(lambda _: front.chat(limit).status, range(self.TIMES))
+            self.assertEqual(set(replies_in_time), {504})
+        for _ in range(self.TIMES):
+            self.assertTrue(reached.acquire(timeout=PATIENCE_S))
         self.assertEqual(state(front, "one"), "closed")
         other = front.world.key()
         self.assertEqual([front.chat(key=other).status for _ in range(5)], [503] * 4 + [200])
@@ -278,7 +283,7 @@ class OneCallersFaultsTest(FrontCase):
         calls = len(one.requests)
         reply = front.chat(key=other)
         self.assert_error(reply, 503, "all_providers_failed")
-        self.assertIn(reply.get("retry-after"), ("59", "60"))
+        self.assertTrue(30 < int(reply.get("retry-after") or 0) <= 60, reply.get("retry-after"))
         self.assertEqual(len(one.requests), calls)
 
 
@@ -407,7 +412,7 @@ class CachedFaultTest(FrontCase):
 
         for way in cut, silent:
             with self.subTest(way=way.__name__):
-                front = self.live(way, stream(*words("second")), provider="idle_timeout_s = 0.2")
+                front = self.live(way, stream(*words("second")), provider="idle_timeout_s = 1")
                 replies = [front.chat(stream=True, temperature=0) for _ in range(3)]
                 self.assertEqual([reply.text for reply in replies], ["first", "second", "second"])
                 self.assertEqual([reply.get("x-gateway-cache") for reply in replies], ["miss", "miss", "hit"])

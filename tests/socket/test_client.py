@@ -503,13 +503,13 @@ class EventsTest(ClientTest):
         def silent_middle(peer: Peer) -> None:
             peer.request()
             peer.send(stream_head(), event(b"1"))
-            for _ in range(40):
+            for _ in range(120):
                 if peer.closed_within(0.01):
                     raise AssertionError("the client left")
                 peer.send(chunk(b": keep-alive\n\n"))
             peer.send(event(b"2"), chunk(b""))
 
-        client = self.client(silent_middle, timeouts=Timeouts(ttft_s=0.3))
+        client = self.client(silent_middle, timeouts=Timeouts(ttft_s=1))
         with closing(client.open(b"{}", stream=True)) as upstream:
             self.assertEqual(every_event(upstream), [b"1", b"2"])
 

@@ -719,7 +719,7 @@ class ErrorTest(FrontCase):
 
 
 class LimitHeaderTest(FrontCase):
-    TENANT = '[[tenants]]\nname = "acme"\nrate_per_s = 0.25\nburst = 2\n'
+    TENANT = '[[tenants]]\nname = "acme"\nrate_per_s = 0.001\nburst = 2\n'
 
     def test_a_rate_limit_is_told_on_every_answer_it_concerns(self) -> None:
         """OpenAI's names; whole numbers; a Go duration until all is refilled."""
@@ -731,7 +731,7 @@ class LimitHeaderTest(FrontCase):
             self.assertRegex(reply.get(RESET) or "", r"\A(\d+m)?\d+(\.\d{1,3})?s\Z")
         self.assertEqual(seen, [(200, "2", "1"), (200, "2", "0"), (429, "2", "0")])
         self.assertEqual((reply.error["code"], reply.error["type"]), ("rate_limit_exceeded", "rate_limit_error"))
-        self.assertIn(reply.get("retry-after"), ("3", "4"))
+        self.assertTrue(900 < int(reply.get("retry-after") or 0) <= 1000, reply.get("retry-after"))
 
     def test_without_a_limit_nothing_is_told(self) -> None:
         """No number that means nothing."""

@@ -8,7 +8,7 @@ from llmkit.errors import ProviderError, ProviderErrorKind
 from llmkit.transport import Timeouts
 from tests.support.scripted_upstream import Peer, Request, Script, ScriptedUpstream, answer, chunk, stream_head
 
-TINY = Timeouts(connect_s=5, ttft_s=0.2, idle_s=0.2, total_s=5)
+PATIENT = Timeouts(connect_s=30, ttft_s=30, idle_s=30, total_s=60)
 
 
 def vectors(*found: list[float]) -> bytes:
@@ -26,16 +26,18 @@ class EndpointTest(unittest.TestCase):
         self.addCleanup(server.close)
         return server
 
-    def embedder(self, *scripts: Script, dim: int = 2, api_key: str | None = None) -> EndpointEmbedder:
+    def embedder(
+        self, *scripts: Script, dim: int = 2, api_key: str | None = None, timeouts: Timeouts = PATIENT
+    ) -> EndpointEmbedder:
         """An embedder over a server of these scripts."""
-        embedder = EndpointEmbedder(self.serving(*scripts).url("/v1"), "tiny", dim, api_key=api_key, timeouts=TINY)
+        embedder = EndpointEmbedder(self.serving(*scripts).url("/v1"), "tiny", dim, api_key=api_key, timeouts=timeouts)
         self.addCleanup(embedder.close)
         return embedder
 
-    def failure(self, script: Script) -> ProviderError:
+    def failure(self, script: Script, timeouts: Timeouts = PATIENT) -> ProviderError:
         """How one text fails."""
         with self.assertRaises(ProviderError) as caught:
-            self.embedder(script).embed(["hello"])
+            self.embedder(script, timeouts=timeouts).embed(["hello"])
         return caught.exception
 
     def test_it_asks_as_openai_documents(self) -> None:
@@ -66,7 +68,7 @@ class EndpointTest(unittest.TestCase):
             peer.request()
             peer.send(vectors([1.0, 0.0]))
 
-        embedder = EndpointEmbedder.ask(self.serving(first, second).url("/v1"), "tiny", timeouts=TINY)
+        embedder = EndpointEmbedder.ask(self.serving(first, second).url("/v1"), "tiny", timeouts=PATIENT)
         self.addCleanup(embedder.close)
         self.assertEqual(embedder.dim, 3)
         with self.assertRaises(ProviderError) as caught:
@@ -80,7 +82,7 @@ class EndpointTest(unittest.TestCase):
             peer.request()
             peer.closed_within(5)
 
-        error = self.failure(script)
+        error = self.failure(script, Timeouts(ttft_s=0.2))
         self.assertEqual((error.kind, error.clock), (ProviderErrorKind.TIMEOUT, "ttft"))
 
     def test_an_endless_answer_is_cut_off(self) -> None:

@@ -81,7 +81,7 @@ class CredentialsTest(FrontCase):
         for _ in range(2):
             reply = front.chat()
             self.assert_error(reply, 429, "rate_limit_exceeded")
-            self.assertIn(reply.get("retry-after"), ("29", "30"))
+            self.assertTrue(0 < int(reply.get("retry-after") or 0) <= 30, reply.get("retry-after"))
         self.assertEqual(len(upstream.requests), 2)
 
     def test_calls_take_turns(self) -> None:

@@ -10,6 +10,7 @@ import threading
 import unittest
 from collections import Counter
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,14 +48,15 @@ price = "free"
 """
 
 
-def serve(peer: Peer) -> None:
-    """An upstream's connection: short answers, and streams of more than a second."""
+def serve(peer: Peer, begun: threading.Semaphore) -> None:
+    """An upstream's connection: short answers, and streams of more than a second; it is told when one begins."""
     pause = threading.Event()
     with contextlib.suppress(ConnectionError):
         while True:
             if not json.loads(peer.request().body).get("stream"):
                 peer.send(scripted_upstream.answer(json.dumps(completion()).encode()))
                 continue
+            begun.release()
             peer.send(scripted_upstream.stream_head())
             for number in range(EVENTS):
                 peer.send(sse(event({"content": f"{number} "})))
@@ -139,7 +141,8 @@ class RollingRestartTest(unittest.TestCase):
         Returns what became of the requests, which streams came to their end, and the exit statuses.
         """
         with ExitStack() as stack:
-            upstream = ScriptedUpstream(*[serve] * 200)
+            begun = threading.Semaphore(0)
+            upstream = ScriptedUpstream(*[partial(serve, begun=begun)] * 200)
             stack.callback(upstream.close)
             config = CONFIG.format(announce_s=announce_s, drain_s=drain_s, url=upstream.url("/v1"))
             folders = [Path(stack.enter_context(tempfile.TemporaryDirectory())) for _ in range(2)]
@@ -155,7 +158,8 @@ class RollingRestartTest(unittest.TestCase):
                 threads = [threading.Thread(target=lambda: streams.append(callers.stream())) for _ in range(4)]
                 for thread in threads:
                     thread.start()
-                threading.Event().wait(0.4)
+                for _ in threads:
+                    self.assertTrue(begun.acquire(timeout=WAIT_S))
                 gateways[at].signal(signal.SIGTERM)
                 statuses.append(gateways[at].wait())
                 gateways[at] = stack.enter_context(GatewayProcess(config, folder=folder))

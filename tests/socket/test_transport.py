@@ -17,6 +17,7 @@ from llmkit.types import Cancel
 from tests.support.certificate import self_signed
 from tests.support.scripted_upstream import Peer, PipeCancel, Script, ScriptedUpstream, answer, chunk, stream_head
 
+PATIENCE_S = 30  # only a failing test waits so long
 SOON_S = 0.05  # a clock that a test waits for; all others are patient
 LATER_S = 0.3  # the same, where something has to happen before it fires
 LARGE = b"x" * 30_000_000  # more than the kernel takes for a socket that nobody reads
@@ -789,7 +790,7 @@ class CancelTest(TransportTest):
 
         def until_closed(peer: Peer) -> None:
             script(peer, cancel)
-            if peer.closed_within(2):
+            if peer.closed_within(PATIENCE_S):
                 closed.set()
 
         pool = self.pool(self.upstream(until_closed))
@@ -797,7 +798,7 @@ class CancelTest(TransportTest):
             exchange = post(pool, body, cancel)
             for _ in range(reads):
                 exchange.read()
-        self.assertTrue(closed.wait(2))
+        self.assertTrue(closed.wait(PATIENCE_S))
         cause = caught.exception.__cause__
         assert isinstance(cause, ProviderError)
         return cause

@@ -23,6 +23,7 @@ from evals.outage_verdict import (
     events,
     first_content_ms,
     gates,
+    is_from,
     read_calls,
     timeline,
 )
@@ -159,6 +160,17 @@ WHOLE = Record("a", 1, 1.1, 1.2, "one", "routed", Outcome.WHOLE, None)
 SAVED = Record("b", 9.9, 10.2, 10.4, "two", "failed_over", Outcome.WHOLE, None)
 BROKEN = Record("c", 9.8, 9.9, 10.1, "one", "routed", Outcome.IN_BAND, "stream_truncated")
 BACK = Record("d", 25, 25.1, 25.2, "one", "routed", Outcome.WHOLE, None)
+
+
+class HomeTest(unittest.TestCase):
+    """Who is back at the primary."""
+
+    def test_only_what_came_whole_from_it_is(self) -> None:
+        """And began since then: not what was cut, what another deployment answered, or what is from before."""
+        for record, expected in ((BACK, True), (replace(BACK, started_s=20), True), (WHOLE, False)):
+            self.assertEqual(is_from(record, "one", 20), expected)
+        for changed in ({"deployment": "two"}, {"outcome": Outcome.IN_BAND}):
+            self.assertFalse(is_from(replace(BACK, **changed), "one", 20))
 
 
 class TimelineTest(unittest.TestCase):
