@@ -24,12 +24,12 @@ from tests.support.scripted_upstream import Peer, ScriptedUpstream
 DELAY_S = 0.002
 CALLERS = 20
 PACE_S = 0.1  # of each caller: 200 requests a second, all together
-ANNOUNCE_S = 3
+ANNOUNCE_S = 2
 KEPT_S = 0.5
 """Callers use no connection again that was idle for longer: it may be closed as they do, and nobody can help that. It
 is far shorter than what is announced, since all sides may be late on a busy machine.
 """
-EVENTS = 25
+EVENTS = 45  # of a stream, which so goes on for longer than is announced
 
 CONFIG = """
 [server]
@@ -49,7 +49,7 @@ price = "free"
 
 
 def serve(peer: Peer, begun: threading.Semaphore) -> None:
-    """An upstream's connection: short answers, and streams of more than a second; it is told when one begins."""
+    """An upstream's connection: short answers, and streams of some seconds; `begun` is told of each."""
     pause = threading.Event()
     with contextlib.suppress(ConnectionError):
         while True:
