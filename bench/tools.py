@@ -18,8 +18,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 SOURCES = ROOT / "src"
 
-START_S = 60.0
-END_S = 30.0
+START_S = 180.0
+END_S = 120.0
 
 PORTS = range(10_000, 30_000)
 """The system gives none of them to a connection or to who listens on any port, as it does with those from 32,768 on: a

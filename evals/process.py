@@ -17,7 +17,7 @@ from typing import Any
 from bench.tools import Tools, free_port
 from evals import ROOT, SOURCES
 
-START_S = 30.0
+START_S = 180.0
 END_S = 60.0
 
 

@@ -12,8 +12,8 @@ from types import TracebackType
 from bench.tools import free_port
 from harness.install import ROOT, WORK
 
-START_S = 60
-STOP_S = 20
+START_S = 180
+STOP_S = 60
 OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 """Opens loopback addresses, whatever proxy the environment names."""
 

@@ -148,12 +148,11 @@ class NoLock(FixedWindow):
     def __init__(self, rate: Fraction, burst: int) -> None:
         super().__init__(rate, burst)
         self._meeting = threading.Barrier(2)
-        self._met = 0
+        self._first = threading.Semaphore(2)
 
     def take(self, now_s: float) -> Decision:
         used = self._used
-        if self._met < 2:
-            self._met += 1
+        if self._first.acquire(blocking=False):
             self._meeting.wait(PATIENCE_S)
         self._used = used + (used < self._burst)
         return Decision(used < self._burst, _NO_STATE)
