@@ -4,8 +4,9 @@
 
 A real gateway under callgrind, pinned to one CPU, one caller, the mock upstream behind it. After a warm-up, the counts
 of WINDOWS runs of REQUESTS requests are read, all threads and user space only, and the least is what a request costs:
-what comes by the clock and not by the request, such as giving memory back, is in some of them. The machine's speed and
-its other load do not matter; another build of Python or SQLite does, so a baseline holds for the build it names.
+what comes now and then, such as copying the log, is in some of them. What comes by the clock does not come at all: how
+much of it there is in a request is the machine's speed and its other load. Another build of Python or SQLite matters,
+so a baseline holds for the build it names.
 
 Exit status: 0 within the bound (or written), 1 above it, 3 not measured: no valgrind, or no baseline of this build.
 """
@@ -34,6 +35,17 @@ RISE_PERCENT = 10
 WINDOWS, REQUESTS, WARM_UP = 3, 60, 20
 KINDS: Mapping[str, Mapping[str, Any]] = {"call": call(), "stream": call(stream=True), "hit": call(temperature=0)}
 """What is counted: requests by what they ask for. A hit is an answer of the exact cache, after the first."""
+SERVE = """
+import sys
+from gateway import app, connection
+connection.LINGER_S = app.SWEEP_EVERY_S = 3600.0
+from gateway.cli import serve_main
+sys.exit(serve_main(sys.argv[1:]))
+"""
+"""`python -m gateway.api`, but that a thread stays with its connection until the next request, that what is queued goes
+with the next commit, and that nobody sweeps.
+"""
+
 NOT_MEASURED = 3
 CONTROL_S = 120.0
 
@@ -129,7 +141,7 @@ def count(sources: Path, folder: Path) -> dict[str, list[float]]:
     key = create_key(place, env)
     dump = place / "counts"
     command = ["valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={dump}"]
-    command += [sys.executable, "-m", "gateway.api", "--port", str(port)]
+    command += [sys.executable, "-c", SERVE, "--port", str(port)]
     with (
         running([str(folder / "mock"), str(upstream)], folder / "mock.log"),
         running(command, place / "log", env) as gateway,
