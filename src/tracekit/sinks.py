@@ -7,6 +7,7 @@ Rules. A sink never raises into the caller and never makes it wait for a disk. E
 that is lost is counted in `dropped`.
 """
 
+import itertools
 import json
 import os
 import threading
@@ -60,32 +61,29 @@ class Sink(Protocol):
 class MemorySink:
     """The last `capacity` spans, for tests and for a look at a running process.
 
-    `_lock` guards `_ring` and `_dropped`. A span that the ring overwrites counts as dropped.
+    A span that the ring overwrites counts as dropped. Nobody waits: to draw a number and to append are atomic, and what
+    the ring has lost follows from the numbers that it holds.
     """
 
     def __init__(self, capacity: int = 2048) -> None:
         if capacity < 1:
             raise ValueError("capacity must be at least 1")
-        self._lock = threading.Lock()
-        self._ring: deque[SpanRecord] = deque(maxlen=capacity)
-        self._dropped = 0
+        self._numbers = itertools.count(1)
+        self._ring: deque[tuple[int, SpanRecord]] = deque(maxlen=capacity)
 
     @property
     def dropped(self) -> int:
         """Spans that newer ones pushed out."""
-        return self._dropped
+        held = list(self._ring)
+        return max([number for number, _ in held], default=0) - len(held)
 
     def export(self, record: SpanRecord) -> None:
         """Keep the span; the oldest leaves when the ring is full."""
-        with self._lock:
-            if len(self._ring) == self._ring.maxlen:
-                self._dropped += 1
-            self._ring.append(record)
+        self._ring.append((next(self._numbers), record))
 
     def records(self) -> list[SpanRecord]:
         """The spans that are held, in the order they ended."""
-        with self._lock:
-            return list(self._ring)
+        return [record for _, record in list(self._ring)]
 
 
 class JsonlSink:

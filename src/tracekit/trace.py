@@ -5,8 +5,9 @@ Decides ids, times and the status of a span. Does not know where spans go (sinks
 Rules. A span is exported exactly once, when it ends; strings are cut at 256 characters then. An exception leaves its
 class name in the span, never its message; prompts, answers and keys are for the caller to keep out. All spans below
 one local root take their wall-clock start from that root's single reading plus monotonic time, so a clock that is set
-back never puts a child before its parent. The sampled flag of a remote parent is passed on and otherwise not obeyed:
-a remote caller cannot switch off the record of this process.
+back never puts a child before its parent. A span that begins a trace is named by the last half of the trace's id, as
+Jaeger does it. The sampled flag of a remote parent is passed on and otherwise not obeyed: a remote caller cannot switch
+off the record of this process.
 """
 
 import math
@@ -43,7 +44,7 @@ class SpanContext(Struct, frozen=True):
 
     def traceparent(self) -> str:
         """The value of a W3C `traceparent` header, version 00."""
-        return f"00-{self.trace_id}-{self.span_id}-{self.sampled:02x}"
+        return f"00-{self.trace_id}-{self.span_id}-{'01' if self.sampled else '00'}"
 
 
 def parse_traceparent(value: str | None) -> SpanContext | None:
@@ -85,15 +86,17 @@ class Tracer:
         """Start a local root: of a new trace, or below a remote parent. End it with `with` or `end()`."""
         now_ns = self._monotonic_ns()
         epoch_ns = self._wall_ns() - now_ns
+        kept = {} if attributes is None else dict(attributes)
         if parent is None:
-            context, parent_id = SpanContext(self._hex_id(16), self._hex_id(8)), None
-        else:
-            context, parent_id = SpanContext(parent.trace_id, self._hex_id(8), parent.sampled), parent.span_id
-        return Span(context, self, name, parent_id, now_ns, epoch_ns, dict(attributes or {}))
+            trace_id = self._hex_id(16)
+            return Span(self, name, trace_id, trace_id[16:], None, True, now_ns, epoch_ns, kept)
+        trace_id, above, sampled = parent.trace_id, parent.span_id, parent.sampled
+        return Span(self, name, trace_id, self._hex_id(8), above, sampled, now_ns, epoch_ns, kept)
 
     def _hex_id(self, size: int) -> str:
+        """An id whose last 16 digits, which name a root, are not all zeros: these mean "none" in W3C trace context."""
         text = self._random_bytes(size).hex()
-        return text if text.strip("0") else f"{1:0{2 * size}x}"  # an id of zeros means "none" in W3C trace context
+        return text if text[-16:].strip("0") else f"{1:0{2 * size}x}"
 
 
 class Span(Struct, eq=False):
@@ -102,15 +105,22 @@ class Span(Struct, eq=False):
     Belongs to one thread at a time. After its end it never changes: later calls do nothing.
     """
 
-    context: SpanContext
     _tracer: Tracer
     _name: str
+    _trace_id: str
+    _span_id: str
     _parent_id: str | None
+    _sampled: bool
     _start_ns: int
     _epoch_ns: int
     _attributes: dict[str, Attr]
     _error: str | None = None
     _ended: bool = False
+
+    @property
+    def context(self) -> SpanContext:
+        """What a span below this one in another process has to know of it."""
+        return SpanContext(self._trace_id, self._span_id, self._sampled)
 
     def set(self, key: str, value: Attr) -> None:
         """Set one attribute; a longer string is cut at 256 characters, a float that is not finite becomes its name."""
@@ -124,9 +134,18 @@ class Span(Struct, eq=False):
 
     def child(self, name: str, /, **attributes: Attr) -> "Span":
         """Start a span below this one; names with dots go in as `**{"a.b": 1}`."""
-        tracer, above = self._tracer, self.context
-        context = SpanContext(above.trace_id, tracer._hex_id(8), above.sampled)
-        return Span(context, tracer, name, above.span_id, tracer._monotonic_ns(), self._epoch_ns, attributes)
+        tracer = self._tracer
+        return Span(
+            tracer,
+            name,
+            self._trace_id,
+            tracer._hex_id(8),
+            self._span_id,
+            self._sampled,
+            tracer._monotonic_ns(),
+            self._epoch_ns,
+            attributes,
+        )
 
     def fail(self, error_type: str) -> None:
         """Mark the span as failed and set `error.type`: an HTTP status, a class name, `timeout` or `_OTHER`."""
@@ -142,8 +161,8 @@ class Span(Struct, eq=False):
         self._tracer.sink.export(
             SpanRecord(
                 self._name[:MAX_TEXT],
-                self.context.trace_id,
-                self.context.span_id,
+                self._trace_id,
+                self._span_id,
                 self._parent_id,
                 self._epoch_ns + self._start_ns,
                 self._tracer._monotonic_ns() - self._start_ns,

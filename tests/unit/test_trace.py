@@ -108,16 +108,19 @@ class SpanTest(unittest.TestCase):
         self.assertEqual([record.name for record in self.sink.records()], ["work"])
 
     def test_a_root_has_fresh_ids_and_no_parent(self) -> None:
-        """16 and 8 random bytes in lower-case hex."""
-        self.tracer.start("work").end()
-        (record,) = self.sink.records()
-        self.assertEqual((record.trace_id, record.span_id, record.parent_id), (f"{1:032x}", f"{2:016x}", None))
+        """16 random bytes in lower-case hex, of which the last eight name the root; those of a child are its own."""
+        with self.tracer.start("work") as root:
+            root.child("part").end()
+        child, record = self.sink.records()
+        self.assertEqual((record.trace_id, record.span_id, record.parent_id), (f"{1:032x}", f"{1:016x}", None))
+        self.assertEqual(child.span_id, f"{2:016x}")
 
     def test_an_id_is_never_all_zero(self) -> None:
         """Zeros mean "no parent" to a reader."""
-        Tracer(self.sink, random_bytes=bytes).start("work").end()
-        (record,) = self.sink.records()
-        self.assertEqual((record.trace_id, record.span_id), (f"{1:032x}", f"{1:016x}"))
+        for random_bytes in (bytes, lambda size: bytes([255] * (size - 8) + [0] * 8)):
+            Tracer(self.sink, random_bytes=random_bytes).start("work").end()
+            record = self.sink.records()[-1]
+            self.assertEqual((record.trace_id, record.span_id), (f"{1:032x}", f"{1:016x}"))
 
     def test_a_span_below_a_remote_parent_continues_its_trace(self) -> None:
         """The trace id and the sampled flag are inherited, the span id is new, and the span is recorded."""
