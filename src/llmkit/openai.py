@@ -157,12 +157,14 @@ def parse_usage(value: object) -> Usage | None:
     """
     if type(value) is not dict:
         return None
-    prompt = _object_at(value, "prompt_tokens_details")
-    cached = prompt.get("cached_tokens")
-    if cached is None:
-        cached = value.get("prompt_cache_hit_tokens")
-    written = prompt.get("cache_write_tokens")
-    reasoning = _object_at(value, "completion_tokens_details").get("reasoning_tokens")
+    cached, written, reasoning = value.get("prompt_cache_hit_tokens"), None, None
+    details = value.get("prompt_tokens_details")
+    if type(details) is dict:
+        known = details.get("cached_tokens")
+        cached, written = cached if known is None else known, details.get("cache_write_tokens")
+    details = value.get("completion_tokens_details")
+    if type(details) is dict:
+        reasoning = details.get("reasoning_tokens")
     counts: tuple[Any, ...] = (
         value.get("prompt_tokens"),
         0 if cached is None else cached,
@@ -239,19 +241,22 @@ def from_wire(raw: bytes, *, new_id: NewId = random_id, created: int = 0, model:
         raise Malformed("an answer without choices")
     usage = usage_of(document)
     edited = _repair_head(document, new_id, created, model)
-    finished, text_bytes = True, 0
+    finished, text_bytes, reasons = True, 0, list[str]()
     for position, choice in enumerate(choices):
         message = choice.get("message") if type(choice) is dict else None
         if type(message) is not dict:
             raise Malformed("a choice without a message")
-        finished = finished and bool(choice.get("finish_reason")) and knows_reason(choice)
-        edited |= _repair_message(message, new_id) | _repair_choice(choice, message, position, usage)
+        given = choice.get("finish_reason")
+        edited |= _repair_message(message, new_id)
+        reason = finish_reason(choice, calls_sent=bool(message.get("tool_calls")), usage=usage)
+        edited |= _repair_choice(choice, position, reason)
+        finished &= given == reason or (bool(given) and knows_reason(given))
+        reasons.append(reason)
         text_bytes += written_bytes(message)
     if usage is not None:
         edited |= _repair_usage(document, usage)
-    reasons = tuple([choice["finish_reason"] for choice in choices])
     raw = wire_json.encode(document) if edited else raw
-    return Completion(raw, document, usage, reasons, text_bytes, finished)
+    return Completion(raw, document, usage, tuple(reasons), text_bytes, finished)
 
 
 def _repair_head(document: JsonObject, new_id: NewId, created: int, model: str) -> bool:
@@ -269,14 +274,13 @@ def _repair_head(document: JsonObject, new_id: NewId, created: int, model: str) 
     return edited
 
 
-def _repair_choice(choice: JsonObject, message: JsonObject, position: int, usage: Usage | None) -> bool:
-    """Repair what stands around a message that is repaired already."""
+def _repair_choice(choice: JsonObject, position: int, reason: str) -> bool:
+    """Repair what stands around a message."""
     edited = False
     if choice.get("index") is None:
         edited = _put(choice, "index", position)
     if "logprobs" not in choice:
         edited = _put(choice, "logprobs", None)
-    reason = finish_reason(choice, calls_sent=bool(message.get("tool_calls")), usage=usage)
     if choice.get("finish_reason") != reason:
         edited = _put(choice, "finish_reason", reason)
     return edited
@@ -289,9 +293,11 @@ def _repair_message(message: JsonObject, new_id: NewId) -> bool:
     for key in _TEXTS_OF_A_MESSAGE:
         if key not in message:
             edited = _put(message, key, None)
-    edited |= flatten_content(message)
-    for call in tool_calls(message):
-        edited |= _repair_call(call, new_id)
+    if type(message["content"]) is not str:
+        edited |= flatten_content(message)
+    if message.get("tool_calls"):
+        for call in tool_calls(message):
+            edited |= _repair_call(call, new_id)
     return edited
 
 
@@ -342,21 +348,21 @@ def finish_reason(choice: JsonObject, *, calls_sent: bool, usage: Usage | None =
     calls_sent  whether the choice called tools, which some upstreams end with "stop"
     usage       what a WireError should carry, raised if the reason is "error"
     """
-    reason = _known_reason(choice)
+    given = choice.get("finish_reason")
+    reason = _known_reason(given)
     if reason is None:
-        if str(choice.get("finish_reason")).lower() == "error":
+        if str(given).lower() == "error":
             raise _wire_error(_error_facts(choice), usage=usage)
         reason = "stop"
     return "tool_calls" if calls_sent and reason == "stop" else reason
 
 
-def knows_reason(choice: JsonObject) -> bool:
-    """Whether the choice's finish reason has a meaning here, and is not taken for "stop" for want of one."""
-    return _known_reason(choice) is not None
+def knows_reason(given: object) -> bool:
+    """Whether a choice's finish reason has a meaning here, and is not taken for "stop" for want of one."""
+    return _known_reason(given) is not None
 
 
-def _known_reason(choice: JsonObject) -> str | None:
-    given = choice.get("finish_reason")
+def _known_reason(given: object) -> str | None:
     if type(given) is str and given in FINISH_REASONS:
         return given
     spelled = str(given).lower()

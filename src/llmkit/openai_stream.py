@@ -62,6 +62,7 @@ class ChunkShaper:
     content_deltas  deltas so far in which the model wrote something: text, reasoning, a refusal or of a tool call
     text_bytes      UTF-8 bytes of that
     unreported      bytes and deltas of those that came after `usage` was last reported
+    usage           the last that the upstream reported and that makes sense; a vendor's copy only if there is no other
     finish_reasons  the finish reasons so far, by the index of their choices
     ends_oddly      whether a choice ended for a reason that is not known, which leaves as "stop"
     """
@@ -69,6 +70,7 @@ class ChunkShaper:
     def __init__(self, *, want_usage: bool, new_id: NewId = random_id, created: int = 0, model: str = "") -> None:
         self.content_deltas = 0
         self.text_bytes = 0
+        self.usage: Usage | None = None
         self.finish_reasons: tuple[str, ...] = ()
         self.ends_oddly = False
         self._want_usage = want_usage
@@ -80,15 +82,10 @@ class ChunkShaper:
         self._bytes_reported = 0
         self._deltas_reported = 0
         self._usage: Usage | None = None
-        self._vendor_usage: Usage | None = None
         self._edited = False
         self._form: TextForm | None = None
         self._forms_left = _FORMS_TRIED
-
-    @property
-    def usage(self) -> Usage | None:
-        """The last usage the upstream reported that makes sense; a vendor's copy only if there was no other."""
-        return self._usage or self._vendor_usage
+        self._sample: tuple[bytes, JsonObject, JsonObject] | None = None  # learned from when the next has come
 
     @property
     def unreported(self) -> tuple[int, int]:
@@ -109,6 +106,8 @@ class ChunkShaper:
 
         Raises WireError if it reports an error, Malformed if it is no chunk; usage it carried is kept first.
         """
+        if self._sample is not None:
+            self._learn_form(*self._sample)
         if self._form is not None and (text := self._form.text_of(payload)):
             self.content_deltas += 1
             self.text_bytes += utf8_bytes(text)
@@ -146,7 +145,7 @@ class ChunkShaper:
         if self._edited:
             return [wire_json.encode(chunk)]
         if len(kept) == 1 and self._forms_left:
-            self._learn_form(payload, chunk, kept[0])
+            self._sample = payload, chunk, kept[0]
         return [payload]
 
     def usage_payload(self, usage: Usage, cost_usd: str | None) -> bytes:
@@ -168,10 +167,10 @@ class ChunkShaper:
         if reported is not None:
             self._drop(chunk, "usage")
             if usage := parse_usage(reported):
-                self._usage, self._reported = usage, reported
+                self.usage, self._reported, self._usage = usage, reported, usage
         vendor = chunk.get("x_groq")
         if isinstance(vendor, dict) and "usage" in vendor:
-            self._vendor_usage = parse_usage(vendor["usage"]) or self._vendor_usage
+            self.usage = self._usage or parse_usage(vendor["usage"]) or self.usage
             if not self._want_usage:
                 self._drop(vendor, "usage")
 
@@ -195,6 +194,7 @@ class ChunkShaper:
 
         Whatever came before and comes between, such a one is shaped alike: unedited, and one text longer.
         """
+        self._sample = None
         delta = choice["delta"]
         texts = [key for key, value in delta.items() if value is not None]
         if len(texts) == 1 and texts[0] in _TEXTS and choice["finish_reason"] is None and "x_groq" not in chunk:
@@ -250,7 +250,7 @@ class ChunkShaper:
         if state.finish is not None or is_none:
             self._set(choice, "finish_reason", None)
             return
-        self.ends_oddly |= not knows_reason(choice)
+        self.ends_oddly |= not knows_reason(raw)
         state.finish = finish_reason(choice, calls_sent=state.tools.sent, usage=self.usage)
         self.finish_reasons = tuple(
             [other.finish for _, other in sorted(self._choices.items()) if other.finish is not None]

@@ -25,7 +25,7 @@ class SSEEvent(Struct, frozen=True):
     """One event."""
 
     data: bytes
-    event: str | None
+    event: str | None = None
 
 
 class SSEReader:
@@ -61,6 +61,9 @@ class SSEReader:
             chunk = chunk.removeprefix(b"\n")
         if not chunk:
             return []
+        if not self.held and len(chunk) <= self._limit and (data := _plain_data(chunk)):
+            self._at_start = False
+            return list(map(SSEEvent, data))
         lines = chunk.splitlines()
         tail = b"" if chunk[-1] in (_LF, _CR) else lines.pop()
         self._after_cr = chunk[-1] == _CR
@@ -131,6 +134,15 @@ class SSEReader:
         self._data = []
         self._event = None
         self._size = 0
+
+
+def _plain_data(chunk: bytes) -> list[bytes] | None:
+    """The data of each event, if these are whole events of one `data: ` line each, as most reads are; else None."""
+    _, *data = (b"\n\n" + chunk).split(b"\n\ndata: ")
+    if not chunk.endswith(b"\n\n") or chunk.count(b"\n") != 2 * len(data) or b"\r" in chunk:
+        return None
+    data[-1] = data[-1][:-2]
+    return data
 
 
 def frame(data: bytes) -> bytes:

@@ -4,6 +4,7 @@ Decides whether a payload is, byte for byte but for that text, one that was deco
 the text is left to be read. Knows no dialect, and not what the text means.
 """
 
+import functools
 import re
 from typing import Final
 
@@ -11,6 +12,11 @@ from llmkit import wire_json
 from llmkit.wire_json import JsonObject
 
 _OPENING: Final = r'"{}"[ \t]*:[ \t]*"'
+
+
+@functools.lru_cache(maxsize=16)  # a dialect has few texts
+def _opening(key: str) -> re.Pattern[bytes]:
+    return re.compile(_OPENING.format(re.escape(key)).encode())
 
 
 class TextForm:
@@ -31,11 +37,11 @@ class TextForm:
         That the text was found in its own place and not in another is proven: another text in its place is decoded.
         """
         text = holder[key]
-        for opening in re.finditer(_OPENING.format(re.escape(key)).encode(), payload):
-            before, rest = payload[: opening.end()], payload[opening.end() - 1 :]
-            written = wire_json.encode(text)
-            if rest.startswith(written):
-                behind = rest[len(written) - 1 :]
+        written = wire_json.encode(text)
+        for opening in _opening(key).finditer(payload):
+            before, at = payload[: opening.end()], opening.end() - 1
+            if payload.startswith(written, at):
+                behind = payload[at + len(written) - 1 :]
                 holder[key] = "?" if text != "?" else "!"
                 is_proven = wire_json.decode(before + holder[key].encode() + behind) == document
                 holder[key] = text

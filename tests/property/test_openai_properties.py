@@ -148,7 +148,7 @@ class OpenAIProperties(unittest.TestCase):
         knowing, reading = ChunkShaper(want_usage=True), ChunkShaper(want_usage=True)
         for kind, text, number in drawn:
             payload = bytes_of(_likely_chunk(kind, text, number))
-            reading._form = None
+            reading._form = reading._sample = None
             self.assertEqual(knowing.feed(payload), reading.feed(payload))
             self.assertEqual(_noted(knowing), _noted(reading))
 
@@ -165,7 +165,7 @@ class OpenAIProperties(unittest.TestCase):
             (7, False),
         ):
             shaper = ChunkShaper(want_usage=True)
-            for each in (2, kind, kind):
+            for each in (2, kind, kind, kind):
                 shaper.feed(bytes_of(_likely_chunk(each, "a", 9)))
             self.assertEqual(shaper._form is not None, is_known)
 

@@ -30,6 +30,7 @@ class ReadTest(unittest.TestCase):
         for stream in (b"data: a\n\ndata: b\n\n", b"data: a\r\rdata: b\r\r", b"data: a\r\n\r\ndata: b\r\n\r\n"):
             self.assertEqual(data_of(stream), [b"a", b"b"])
         self.assertEqual(data_of(b"data: a\r\ndata: b\rdata: c\n\r\ndata: d\n\r"), [b"a\nb\nc", b"d"])
+        self.assertEqual(data_of(b"data: a\rdata: b\n\ndata: c\n\n"), [b"a\nb", b"c"])
 
     def test_a_crlf_cut_in_two_is_one_line_end(self) -> None:
         """Otherwise its LF would be a blank line and end the event early."""
