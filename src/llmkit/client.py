@@ -199,11 +199,12 @@ class UpstreamAnswer:
         if (self._exchange.head.length or 0) > self._limit:
             self._refuse_size()
         parts = []
-        while (data := self._read()) is not None:
+        while not self._exchange.at_end and (data := self._read()) is not None:
             if not self._began:
                 data = data.lstrip(_JSON_SPACE)
                 self._began = bool(data)
             parts.append(data)
+        self._end()
         return b"".join(parts)
 
     def next_events(self) -> list[bytes] | None:
@@ -266,8 +267,7 @@ class UpstreamAnswer:
         """Some of the body, counted; at its end None, and the connection is given back."""
         data = self._exchange.read(awaiting_first=not self._began)
         if data is None:
-            self._ended = True
-            self.close()
+            self._end()
             return None
         self._received += len(data)
         if self._received > self._limit:
@@ -275,6 +275,10 @@ class UpstreamAnswer:
         if self._is_kept:
             self._cover(self._received)
         return data
+
+    def _end(self) -> None:
+        self._ended = True
+        self.close()
 
     def _cover(self, held: int) -> None:
         if not self._claim.covers(held):

@@ -9,8 +9,11 @@ end of the connection: there only the body's own end mark can tell. Interim 1xx 
 HEAD or CONNECT. How the bytes were split never matters, also not for what can be taken before a fault.
 """
 
+import functools
 import re
 from collections.abc import Callable
+
+from msgspec import Struct
 
 HEAD_LIMIT = 65_536  # what h11 and http.client allow: the heads of real providers are below 4 KiB
 CHUNK_LINE_LIMIT = 4_096  # a size has 16 digits at most, the rest are extensions that nobody sends
@@ -21,30 +24,34 @@ _TEXT = rb"[\t\x20-\x7e\x80-\xff]*+"
 _FIELD = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+:" + _TEXT
 _HEAD = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9]{2})(?: " + _TEXT + rb")?((?:\r\n" + _FIELD + rb")*+\r\n)\r\n")
 _TRAILER = re.compile(_FIELD)
-_CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})[\t ]*(?:;" + _TEXT + rb")?\r\n")
+_CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})[\t ]*(?:;" + _TEXT + rb")?")
 _LENGTH_DIGITS = 18
+_LENGTH, _CODING, _CONNECTION = "\r\ncontent-length:", "\r\ntransfer-encoding:", "\r\nconnection:"
 
 
 class BadResponse(ValueError):
     """The bytes are not a whole, unambiguous HTTP/1.1 answer. The text holds nothing of the answer itself."""
 
 
-class ResponseHead:
+class ResponseHead(Struct, frozen=True):
     """The status, 200 to 599 (101 and other 1xx never appear), and the header fields.
 
     A provider sends twenty fields and more, of which a few are asked for: they are looked up in the text.
 
-    length  the bytes of the body as announced, None if they are not
+    length   the bytes of the body as announced, None if they are not
+    _fields  well-formed lines, with a CRLF before, between and after them; `_lower` is the same in lower case
     """
 
-    __slots__ = ("_fields", "_lower", "length", "status")
+    status: int
+    length: int | None
+    _fields: str
+    _lower: str
 
-    def __init__(self, status: int, fields: str) -> None:
-        """fields: well-formed lines, with a CRLF before, between and after them. BadResponse if the lengths are not."""
-        self.status = status
-        self._fields = fields
-        self._lower = fields.lower()
-        self.length = _one_length(self.listed("content-length"))
+    @classmethod
+    def of(cls, status: int, fields: str) -> "ResponseHead":
+        """The head of these lines. BadResponse if they state lengths that differ, or one that is none."""
+        lower = fields.lower()
+        return cls(status, _one_length(_listed(lower, _LENGTH)), fields, lower)
 
     @property
     def headers(self) -> list[tuple[str, str]]:
@@ -58,15 +65,11 @@ class ResponseHead:
         if at < 0:
             return None
         at += len(key)
-        return self._fields[at : self._fields.index("\r\n", at)].strip(" \t")
+        return self._fields[at : self._fields.find("\r\n", at)].strip(" \t")
 
     def listed(self, name: str) -> list[str]:
         """The elements of a comma-separated field, over all its lines, in lower case."""
-        key = f"\r\n{name}:"
-        if key not in self._lower:
-            return []
-        values = [found.partition("\r\n")[0] for found in self._lower.split(key)[1:]]
-        return [part.strip() for part in ",".join(values).split(",")]
+        return _listed(self._lower, f"\r\n{name}:")
 
 
 class ResponseReader:
@@ -123,6 +126,11 @@ class ResponseReader:
         body.clear()
         return taken
 
+    @property
+    def at_end(self) -> bool:
+        """Whether the answer is complete and all of it was taken."""
+        return self.complete and not self._body
+
     def _read_head(self) -> bool:
         buffer, start = self._buffer, self._at
         limit = start + self._head_limit - self._head_seen
@@ -141,7 +149,7 @@ class ResponseReader:
         if status < 200:
             self._head_seen += self._at - start
             return True
-        self.head = self._framed(ResponseHead(status, matched[3].decode("latin-1")), http_1_0=matched[1] == b"0")
+        self.head = self._framed(ResponseHead.of(status, matched[3].decode("latin-1")), http_1_0=matched[1] == b"0")
         return True
 
     def _refuse_early(self, begun: bytes) -> None:
@@ -156,7 +164,7 @@ class ResponseReader:
 
     def _framed(self, head: ResponseHead, *, http_1_0: bool) -> ResponseHead:
         """Choose how the body ends (RFC 9112 section 6.3), and whether the connection outlives it."""
-        codings, options = head.listed("transfer-encoding"), head.listed("connection")
+        codings, options = _listed(head._lower, _CODING), _listed(head._lower, _CONNECTION)
         self._persistent = "close" not in options and (not http_1_0 or "keep-alive" in options)
         if codings and (head.length is not None or http_1_0 or codings != ["chunked"]):
             raise BadResponse("a transfer coding that is unknown, or beside a length, or from HTTP/1.0")
@@ -184,8 +192,8 @@ class ResponseReader:
 
     def _read_chunk_size(self) -> bool:
         buffer, at = self._buffer, self._at
-        while matched := _CHUNK_SIZE.match(buffer, at, at + CHUNK_LINE_LIMIT):
-            size, at = int(matched[1], 16), matched.end()
+        while (end := buffer.find(b"\r\n", at, at + CHUNK_LINE_LIMIT)) >= 0:
+            size, at = _chunk_size(buffer[at:end]), end + 2
             end = at + size
             if not size or buffer[end : end + 2] != b"\r\n":
                 self._at = at
@@ -196,8 +204,7 @@ class ResponseReader:
             self._at = at = end + 2
             if at == len(buffer):
                 return False
-        if self._line(CHUNK_LINE_LIMIT) is not None:
-            raise BadResponse("a chunk size that is not a hexadecimal number")
+        self._line(CHUNK_LINE_LIMIT)  # refuses one that is too long
         return False
 
     def _read_chunk(self) -> bool:
@@ -250,16 +257,35 @@ class ResponseReader:
         return False
 
 
+def _listed(lower: str, key: str) -> list[str]:
+    """See ResponseHead.listed; `key` is the name between the end of a line and a colon."""
+    if key not in lower:
+        return []
+    elements: list[str] = []
+    for found in lower.split(key)[1:]:
+        elements += map(str.strip, found.partition("\r\n")[0].split(","))
+    return elements
+
+
 def _one_length(lengths: list[str]) -> int | None:
     """The length that all of these say, None if there are none. Raises BadResponse."""
     if not lengths:
         return None
-    length = lengths[0]
-    if lengths.count(length) != len(lengths) or not (
+    length, *others = lengths
+    if others.count(length) != len(others) or not (
         length.isdecimal() and length.isascii() and len(length) <= _LENGTH_DIGITS
     ):
         raise BadResponse("the content length is not one plain number")
     return int(length)
+
+
+@functools.lru_cache(maxsize=256)  # the chunks of a stream have few sizes
+def _chunk_size(line: bytes) -> int:
+    """The size that a line in front of a chunk says. Raises BadResponse."""
+    matched = _CHUNK_SIZE.fullmatch(line)
+    if matched is None:
+        raise BadResponse("a chunk size that is not a hexadecimal number")
+    return int(matched[1], 16)
 
 
 def _field(line: str) -> tuple[str, str]:

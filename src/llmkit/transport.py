@@ -289,6 +289,11 @@ class Exchange:
         self._body_seen = True
         return data
 
+    @property
+    def at_end(self) -> bool:
+        """Whether read() has nothing more to give, and will say so at once."""
+        return self._reader.at_end
+
     def hurry(self, seconds: float) -> None:
         """Let the rest of the body take so long at most, beside the other clocks; a clock named `rest` fires then."""
         self._rest = Deadline(self._call.clock() + seconds, "rest")
@@ -314,7 +319,7 @@ class Exchange:
 
     def _write(self, data: bytes) -> bool:
         """Send all of data; False if the upstream answered or hung up before it took everything."""
-        left = memoryview(data)
+        left: bytes | memoryview = data if len(data) <= SEND_BYTES else memoryview(data)
         mask = select.POLLOUT if self._tls else select.POLLOUT | select.POLLIN
         self._sent = self._sent or self._tls is not None  # TLS does not tell what a blocked write has let out
         while left:
@@ -473,7 +478,12 @@ def _request(head: RequestHead, body: bytes, headers: Sequence[tuple[str, str]])
 
 
 def _header_lines(headers: Sequence[tuple[str, str]]) -> str:
-    return "".join([f"{_header_name(name)}: {_header_value(name, value)}\r\n" for name, value in headers])
+    lines = ""
+    for name, value in headers:
+        if not (value.isascii() and value.isprintable()) and _NOT_IN_A_VALUE.search(value):
+            raise ValueError(f"the value of header {name!r} holds a control character, or one beyond Latin-1")
+        lines += f"{_header_name(name)}: {value}\r\n"
+    return lines
 
 
 @functools.lru_cache(maxsize=128)  # callers have a few
@@ -481,12 +491,6 @@ def _header_name(name: str) -> str:
     if not _TOKEN.fullmatch(name) or name.lower() in _OWN_HEADERS:
         raise ValueError(f"not a header for a caller to set: {name!r}")
     return name
-
-
-def _header_value(name: str, value: str) -> str:
-    if not (value.isascii() and value.isprintable()) and _NOT_IN_A_VALUE.search(value):
-        raise ValueError(f"the value of header {name!r} holds a control character, or one beyond Latin-1")
-    return value
 
 
 @functools.cache

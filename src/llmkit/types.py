@@ -7,6 +7,7 @@ cached and cache-write tokens are part of the prompt, reasoning tokens are part 
 from typing import Protocol
 
 from msgspec import Struct
+from msgspec.structs import astuple
 
 _INT = frozenset({int})
 
@@ -25,13 +26,7 @@ class Usage(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         """Refuse what is no count."""
-        counts = (
-            self.prompt_tokens,
-            self.cached_tokens,
-            self.cache_write_tokens,
-            self.completion_tokens,
-            self.reasoning_tokens,
-        )
+        counts = astuple(self)
         if not _INT.issuperset(map(type, counts)) or min(counts) < 0:
             raise ValueError("token counts are integers, 0 or more")
 
