@@ -81,7 +81,9 @@ class Admission:
         facts.alias = request.model
         if not may_ask(principal.models, request.model):
             raise ModelNotAllowed(request.model[:128])
-        plan = self._catalog.plan(request.model, request.body, request.options.tags, principal.regions)
+        plan = self._catalog.plan(
+            request.model, request.body, request.options.tags, principal.regions, is_plain=request.is_plain
+        )
         bucket = self._buckets.get(principal.tenant)
         if bucket is None:
             return Admitted(plan, None, None)

@@ -18,7 +18,7 @@ from gateway.verdict import AttemptFailed, judge
 from llmkit.errors import ProviderError
 from llmkit.openai import to_wire
 from llmkit.prices import PriceEntry
-from llmkit.tokens import approx_tokens, messages_tokens, prompt_bound
+from llmkit.tokens import approx_tokens, messages_tokens, prompt_bound, texts_bound
 from tracekit.trace import Span
 
 
@@ -71,7 +71,10 @@ class Upstreams:
                 cap=cap,
                 stream_usage=stream_usage,
             )
-        prompt = prompt_bound(request.body, encoded_len=len(wire), file_bound=deployment.context_window)
+        if request.is_plain:
+            prompt = texts_bound(request.body, len(wire))
+        else:
+            prompt = prompt_bound(request.body, encoded_len=len(wire), file_bound=deployment.context_window)
         output = request.choices * (cap + predicted_bytes(request))
         return Attempt(deployment, price, wire, prompt, output, price.price.bound_nanousd(prompt, output))
 

@@ -32,6 +32,8 @@ _OPTIONS = frozenset({"cache", "tags", "private", "prompt_version"})
 _RARE = frozenset({"tools", "functions", "service_tier", "audio", "modalities", *_UNPRICED, "n", "best_of"})
 """What most requests have none of: they are spared the look at each."""
 
+_MORE_THAN_TEXT = frozenset({"tools", "functions", "response_format"})
+
 
 class ChatRequest(Struct, frozen=True):
     """A valid request.
@@ -40,6 +42,7 @@ class ChatRequest(Struct, frozen=True):
     cap          the client's own output cap in tokens, per choice; None if it gave none
     choices      how many answers it asks for
     wants_usage  whether a stream is to end with a usage chunk
+    is_plain     nothing but messages of one text each: no tools, no format, no parts, no audio
     """
 
     body: dict[str, Any]
@@ -48,6 +51,7 @@ class ChatRequest(Struct, frozen=True):
     cap: int | None
     choices: int
     wants_usage: bool
+    is_plain: bool
     options: Options
 
 
@@ -61,7 +65,7 @@ def parse_chat(raw: bytes, options: Options) -> ChatRequest:
     has_rare = not _RARE.isdisjoint(body)
     if has_rare:
         _check_tools(body)
-    _check_messages(body)
+    only_texts = _check_messages(body)
     if has_rare:
         _refuse_unpriced(body)
     stream = _boolean(body, "stream")
@@ -72,6 +76,7 @@ def parse_chat(raw: bytes, options: Options) -> ChatRequest:
         cap=_cap(body),
         choices=_choices(body) if has_rare else 1,
         wants_usage=stream and _wants_usage(body),
+        is_plain=only_texts and _MORE_THAN_TEXT.isdisjoint(body),
         options=options if _OPTIONS.isdisjoint(body) else _options(body, options),
     )
 
@@ -83,13 +88,18 @@ def _model(body: Mapping[str, Any]) -> str:
     return model
 
 
-def _check_messages(body: Mapping[str, Any]) -> None:
+def _check_messages(body: Mapping[str, Any]) -> bool:
+    """Whether each message is one text and nothing that is heard or seen."""
     messages = body.get("messages")
     if type(messages) is not list or not messages:
         raise InvalidRequest("`messages` must be a non-empty array of messages.", param="messages")
+    only_texts = True
     for message in messages:
         if type(message) is not dict:
             raise InvalidRequest("Each of `messages` must be an object.", param="messages")
+        if type(message.get("content")) is not str or "audio" in message:
+            only_texts = False
+    return only_texts
 
 
 def _boolean(body: Mapping[str, Any], name: str) -> bool:

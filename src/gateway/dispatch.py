@@ -39,7 +39,7 @@ from gateway.health import LONG_PAUSE_S, LONGEST_PAUSE_S, Absence, DeploymentHea
 from gateway.holds import AlreadyResolved, Purpose
 from gateway.relay import AnswerRefused, Keeper, Relay
 from gateway.retry import backoff_s
-from gateway.router import RoutePlan, Stage
+from gateway.router import RoutePlan
 from gateway.rows import Exit
 from gateway.settlement import Settlement
 from gateway.verdict import Again, AttemptFailed, Pause, Verdict
@@ -183,8 +183,9 @@ class Dispatcher:
         """
         walk = _Walk(context, request, plan, settlement, span, keeper)
         for index, stage in enumerate(plan.stages):
-            for turn in self._turns(walk, index, stage):
-                answer = await self._try_deployment(walk, turn)
+            attempts = self._upstreams.prepare(request, self._fleet.in_service(stage), context.started_ms)
+            for at in range(len(attempts)):
+                answer = await self._try_deployment(walk, self._turn(index, attempts, at))
                 if isinstance(answer, Answer):
                     return answer
                 if answer is _Then.STOP:
@@ -193,15 +194,10 @@ class Dispatcher:
                     break
         return await self._conclude(walk)
 
-    def _turns(self, walk: _Walk, index: int, stage: Stage) -> list[_Turn]:
-        """Those of a stage that are in service and have a price, in order."""
-        in_service = self._fleet.in_service(stage)
-        attempts = self._upstreams.prepare(walk.request, in_service, walk.context.started_ms)
-        bound = max([attempt.bound_nanousd for attempt in attempts], default=0)
-        return [
-            _Turn(attempt, attempt.deployment.name, self._fleet[attempt.deployment.name], bound, index, attempts, at)
-            for at, attempt in enumerate(attempts)
-        ]
+    def _turn(self, stage: int, attempts: Sequence[Attempt], at: int) -> _Turn:
+        """The turn of one of a stage's attempts."""
+        name, dearest = attempts[at].deployment.name, max([attempt.bound_nanousd for attempt in attempts])
+        return _Turn(attempts[at], name, self._fleet[name], dearest, stage, attempts, at)
 
     async def _try_deployment(self, walk: _Walk, turn: _Turn) -> Answer | _Then:
         """Call one deployment, again if its verdicts allow that, until it answers or its turn is over."""

@@ -13,7 +13,7 @@ a name.
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -25,6 +25,8 @@ AUTO = "auto"
 LONG_TEXT_CHARS = 800
 HARD_TAGS = frozenset({"legal", "math"})
 
+
+_NOTHING: Final[Mapping[str, str]] = {}
 
 Stage = tuple[Deployment, ...]
 """Deployments that stand for each other, in failover order; at least one."""
@@ -139,15 +141,22 @@ class Catalog:
         return name == AUTO or name in self._by_name
 
     def plan(
-        self, name: str, body: Mapping[str, Any], tags: Collection[str], regions: tuple[str, ...] | None = None
+        self,
+        name: str,
+        body: Mapping[str, Any],
+        tags: Collection[str],
+        regions: tuple[str, ...] | None = None,
+        *,
+        is_plain: bool = False,
     ) -> RoutePlan:
         """The plan of a request that asks for `name`, within `regions`; None is everywhere.
 
+        is_plain  it is known to need no capability: needs() is not asked
         Raises ModelNotFound; InvalidRequest if no deployment has a capability that the request needs; RegionNotAllowed
         if no deployment that has it may be used.
         """
         wanted = route(body, tags) if name == AUTO else None
-        needed = needs(body)
+        needed = _NOTHING if is_plain else needs(body)
         made_of = (name, wanted, tuple(needed), regions)
         plan = self._plans.get(made_of)
         if plan is None:

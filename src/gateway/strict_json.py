@@ -35,6 +35,7 @@ _STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 """A string, or the rest of the text behind a quote that is never closed: were that no match, the search would begin
 again at each of its escaped quotes, and 80 KB of them would hold the interpreter for a minute."""
 
+_BACKSLASH = ord("\\")
 _NO_BRACKETS = re.compile(rb"[^][{}]++")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -86,7 +87,7 @@ def _count_colons(raw: bytes) -> int:
     """
     dense = raw.translate(None, b" \t\r\n")
     colons = dense.count(b'":')
-    if b"\\" not in dense or b'\\\\":' in dense:
+    if _BACKSLASH not in dense or b'\\\\":' in dense:
         return colons
     return colons - dense.count(b'\\":')
 

@@ -67,6 +67,13 @@ def messages_tokens(messages: Sequence[Mapping[str, object]]) -> int:
     return sum(4 + sum(map(approx_tokens, _texts(message))) for message in messages) + 3
 
 
+def texts_bound(body: Mapping[str, object], encoded_len: int) -> int:
+    """The prompt_bound of a body without media, by the bytes of the whole body as it is sent: looser by the fields that
+    the model does not read.
+    """
+    return encoded_len + _allowance(body)
+
+
 def prompt_bound(body: Mapping[str, object], *, encoded_len: int | None = None, file_bound: int | None = None) -> int:
     """An upper bound of the prompt tokens that an upstream can bill for an OpenAI chat body, decoded from JSON.
 
@@ -81,17 +88,23 @@ def prompt_bound(body: Mapping[str, object], *, encoded_len: int | None = None, 
     messages = body.get("messages")
     if not isinstance(messages, list):
         messages = []
-    allowance = REQUEST_ALLOWANCE + MESSAGE_ALLOWANCE * len(messages)
-    if body.get("tools") or body.get("functions"):
-        allowance += TOOLS_ALLOWANCE
     with_media = any(map(_has_media, messages))
     if encoded_len is not None and not with_media:
-        return encoded_len + allowance
+        return texts_bound(body, encoded_len)
+    allowance = _allowance(body)
     read = {key: value for key, value in body.items() if key not in NOT_READ}
     if with_media:
         read["messages"], tokens = _weigh_all(messages, file_bound)
         allowance += tokens
     return _utf8_len(_encode(read)) + allowance
+
+
+def _allowance(body: Mapping[str, object]) -> int:
+    """What chat templates add to the messages and tools of a body, in tokens."""
+    messages = body.get("messages")
+    count = len(messages) if isinstance(messages, list) else 0
+    tools = TOOLS_ALLOWANCE if body.get("tools") or body.get("functions") else 0
+    return REQUEST_ALLOWANCE + MESSAGE_ALLOWANCE * count + tools
 
 
 def _has_media(message: object) -> bool:

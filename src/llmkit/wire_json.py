@@ -45,7 +45,7 @@ def encode_strictly(value: object) -> bytes:
     The fast encoder writes such a number as null, so where no null was written there was none.
     """
     raw = _encode_fast(value)
-    return _encode_exact(value).encode() if b"null" in raw else raw
+    return _encode_exact(value).encode() if raw.find(b"null") >= 0 else raw
 
 
 def text_of(value: object) -> str:

@@ -7,7 +7,9 @@ from typing import Any
 from gateway.chat import MAX_CAP, MAX_TAG_CHARS, MAX_TAGS, ChatRequest, check_tags, parse_chat
 from gateway.context import Options
 from gateway.errors import InvalidRequest
+from gateway.router import needs
 from llmkit.openai import MOST_CHOICES
+from llmkit.tokens import prompt_bound, texts_bound
 
 USER = {"role": "user", "content": "hi"}
 
@@ -185,6 +187,24 @@ class AcceptedTest(unittest.TestCase):
         request = parsed(messages=[message, {}], temperature="hot", logit_bias=[], extra={"a": [1]})
         self.assertEqual(request.body["messages"], [message, {}])
         self.assertEqual(request.body["extra"], {"a": [1]})
+
+    def test_a_plain_request_holds_nothing_but_texts(self) -> None:
+        """It needs no capability, and its bytes alone bound its tokens."""
+        part = [{"type": "text", "text": "hi"}, {"type": "image_url", "image_url": {"url": "u"}}]
+        audio = {"role": "assistant", "content": "hi", "audio": {"id": "a"}}
+        requests = [
+            parsed(),
+            parsed(messages=[USER, USER], temperature=0, stream=True, n=2),
+            parsed(tools=[]),
+            parsed(tools=[{}]),
+            parsed(functions=[{}]),
+            parsed(response_format={"type": "json_schema"}),
+            *(parsed(messages=[USER, message]) for message in (audio, {"content": None}, {}, {"content": part})),
+        ]
+        self.assertEqual([request.is_plain for request in requests], [True, True] + [False] * 8)
+        for request in requests[:2]:
+            self.assertEqual(needs(request.body), {})
+            self.assertEqual(prompt_bound(request.body, encoded_len=1000), texts_bound(request.body, 1000))
 
     def test_the_body_wins_over_the_headers(self) -> None:
         """Where both name something; a promise of privacy made in either is kept."""
