@@ -26,7 +26,6 @@ from gateway.http_head import (
     NoBody,
     RequestHead,
     Sized,
-    find_head_end,
 )
 
 LINGER_S = 0.005
@@ -129,12 +128,12 @@ class Connection:
 
     def take_head(self, limits: HeadLimits) -> RequestHead | None:
         """The head at the beginning of what has arrived; None if more must come. Raises HttpRefusal."""
-        end = find_head_end(self._unread, limits, self._scanned)
-        if end is None:
+        head = self._heads.take(self._unread, limits, self._scanned)
+        if head is None:
             self._scanned = len(self._unread)
-            return None
-        raw, self._unread, self._scanned = self._unread[:end], self._unread[end:], 0
-        return self._heads.read(raw, limits)
+        else:
+            self._unread, self._scanned = self._unread[len(head.raw) :], 0
+        return head
 
     def _read_some(self, flags: int) -> bool:
         try:

@@ -177,20 +177,34 @@ class Heads:
         self._last: RequestHead | None = None
         self._before = self._behind = b""  # what stands around the digits of the last head's Content-Length
 
-    def read(self, raw: bytes, limits: HeadLimits) -> RequestHead:
-        """As parse_head, of which it has the rules."""
+    def take(self, buffer: bytes, limits: HeadLimits, start: int = 0) -> RequestHead | None:
+        """The head at the beginning of `buffer`, whose `raw` says how long it is; None if more must come.
+
+        The rules, `start` and what is raised are those of find_head_end and parse_head.
+        """
         last = self._last
-        if last is not None and raw.startswith(self._before) and raw.endswith(self._behind):
-            digits = raw[len(self._before) : len(raw) - len(self._behind)]
-            if raw == last.raw:
+        if last is not None and buffer.startswith(self._before):
+            if buffer.startswith(last.raw):
                 return last
-            if digits.isdigit() and len(digits) <= _LENGTH_DIGITS and len(raw) <= limits.line_bytes:
-                fields = {**last.first_values, "content-length": digits.decode()}
-                self._last = replace(last, raw=raw, first_values=fields, body=Sized(int(digits)))
-                return self._last
-        head = parse_head(raw, limits)
+            if (head := self._with_another_length(last, buffer, limits)) is not None:
+                return head
+        end = find_head_end(buffer, limits, start)
+        if end is None:
+            return None
+        head = parse_head(buffer[:end], limits)
         self._remember(head)
         return head
+
+    def _with_another_length(self, last: RequestHead, buffer: bytes, limits: HeadLimits) -> RequestHead | None:
+        """The last head with another number, if that is what the buffer begins with."""
+        start = len(self._before)
+        behind = buffer.find(self._behind[:1], start, start + _LENGTH_DIGITS + 1)
+        digits, end = buffer[start:behind], behind + len(self._behind)
+        if not digits.isdigit() or not buffer.startswith(self._behind, behind) or end > limits.line_bytes:
+            return None
+        fields = {**last.first_values, "content-length": digits.decode()}
+        self._last = replace(last, raw=buffer[:end], first_values=fields, body=Sized(int(digits)))
+        return self._last
 
     def _remember(self, head: RequestHead) -> None:
         raw = head.raw
