@@ -49,6 +49,8 @@ FINISH_REASONS: Final = frozenset({"stop", "length", "tool_calls", "content_filt
 
 _REMOVED: Final = NEVER_FORWARD.union(GATEWAY_FIELDS)
 _CAP_FIELDS: Final = ("max_completion_tokens", "max_tokens")
+_AS_CAP: Final = {field: dict.fromkeys(_CAP_FIELDS, field) for field in _CAP_FIELDS}
+"""By the one that leaves: the name under which each of the two does."""
 _FINISH_ALIASES: Final = {
     "": "stop",
     "end_turn": "stop",
@@ -135,7 +137,9 @@ def to_wire(body: Mapping[str, object], *, model: str, cap_field: str, cap: int,
                   request that is no stream (where upstreams refuse it), the field does not leave
     Raises ValueError if a text holds a lone surrogate or a number is not finite.
     """
-    wire = {cap_field if key in _CAP_FIELDS else key: value for key, value in body.items() if key not in _REMOVED}
+    if not _REMOVED.isdisjoint(body):
+        body = {key: value for key, value in body.items() if key not in _REMOVED}
+    wire = dict(zip(map(_AS_CAP[cap_field].get, body, body), body.values(), strict=True))
     wire["model"] = model
     wire[cap_field] = cap
     if stream_usage and wire.get("stream"):
