@@ -67,7 +67,7 @@ LARGE_WAL_BYTES = 64 << 20
 
 def request_ids(clock: Clock, random_bytes: Callable[[int], bytes]) -> Callable[[], str]:
     """Ids that sort by time, so that rows are appended at one end of their index: `req_` and 32 hex digits."""
-    return lambda: f"req_{clock.wall_ms():012x}{random_bytes(10).hex()}"
+    return lambda: "req_" + (clock.wall_ms().to_bytes(6, "big") + random_bytes(10)).hex()
 
 
 class Books(Struct):

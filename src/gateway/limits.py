@@ -43,7 +43,7 @@ class TokenBucket:
         self._now_ns = -(1 << 62)
         self._debt_until_ns = self._now_ns
         self._units = 0
-        self._out: deque[tuple[int, int]] = deque()
+        self._out: deque[tuple[int, int]] = deque(maxlen=REMEMBERED)
 
     def take(self, now_s: float) -> Decision:
         """Take one unit at monotonic `now_s` if one is there."""
@@ -55,8 +55,6 @@ class TokenBucket:
             self._units += 1
             self._debt_until_ns = now_ns + debt_ns
             self._out.append((self._units, self._debt_until_ns))
-            if len(self._out) > REMEMBERED:
-                self._out.popleft()
             return Decision(True, self._state(debt_ns), unit=self._units)
 
     def give_back(self, taken: Decision, now_s: float) -> RateState:

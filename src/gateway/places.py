@@ -86,18 +86,15 @@ class Places(Generic[W]):
     def enter(self, party: str) -> bool:
         """Take a place if there is one; whether there was. If not, whoever asked is still expected."""
         with self._lock:
-            if not self._may_enter(party):
-                return False
-            self._expected -= 1
-            self._seat(party)
-            return True
+            is_seated = self._seat(party)
+            self._expected -= is_seated
+            return is_seated
 
     def join(self, party: str, waiter: W) -> Admittance:
         """Take a place if there is one by now, else stand in line: leave() will give `waiter` back, unless it quits."""
         with self._lock:
             self._expected -= 1
-            if self._may_enter(party):
-                self._seat(party)
+            if self._seat(party):
                 return Admittance.SEATED
             if len(self._line) >= self._limits.queue or self._waiting.get(party, 0) >= self._limits.queue_per_party:
                 return Admittance.REFUSED
@@ -122,18 +119,19 @@ class Places(Generic[W]):
                 return None
             is_long = len(self._line) * 2 > self._limits.queue
             for key, (its_party, waiter) in reversed(self._line.items()) if is_long else self._line.items():
-                if self._may_enter(its_party):
+                if self._seat(its_party):
                     self._step_out(key)
-                    self._seat(its_party)
                     return waiter
         return None
 
-    def _may_enter(self, party: str) -> bool:
-        return self._total < self._limits.places and self._taken.get(party, 0) < self._limits.per_party
-
-    def _seat(self, party: str) -> None:
+    def _seat(self, party: str) -> bool:
+        """Give the party a place, if there is one and its share has room for it."""
+        taken = self._taken.get(party, 0)
+        if self._total >= self._limits.places or taken >= self._limits.per_party:
+            return False
         self._total += 1
-        self._taken[party] = self._taken.get(party, 0) + 1
+        self._taken[party] = taken + 1
+        return True
 
     def _step_out(self, key: int) -> None:
         party, _ = self._line.pop(key)
