@@ -200,7 +200,7 @@ class Api:
     # --- chat ---------------------------------------------------------------------------------------------------
 
     def _chat(self, exchange: Exchange, gateway: Gateway, facts: Facts, principal: Principal) -> None:
-        caller = _HttpCaller(exchange, facts, self._clock, self._effects)
+        caller = _HttpCaller(exchange, exchange.cancel, facts, self._clock, self._effects)
         try:
             options, raw = options_of(exchange.head), _body_of(exchange)
         except GatewayError as error:
@@ -258,19 +258,16 @@ class Api:
         return _respond_json(exchange, 200, {"result": result, "notes": notes}, facts)
 
 
-class _HttpCaller:
+class _HttpCaller(Struct, eq=False):
     """The Caller of one HTTP exchange, and its Pulse: `due_s` is when the client must hear something next."""
 
-    __slots__ = ("_clock", "_effects", "_exchange", "_facts", "cancel", "due_s", "started")
-
-    def __init__(self, exchange: Exchange, facts: Facts, clock: Clock, effects: Effects) -> None:
-        self._exchange = exchange
-        self._facts = facts
-        self._clock = clock
-        self._effects = effects
-        self.cancel: Cancel = exchange.cancel
-        self.started = False
-        self.due_s = math.inf
+    _exchange: Exchange
+    cancel: Cancel
+    _facts: Facts
+    _clock: Clock
+    _effects: Effects
+    started: bool = False
+    due_s: float = math.inf
 
     @property
     def pulse(self) -> Pulse:

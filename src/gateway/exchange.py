@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from enum import Enum, IntEnum
 from typing import Protocol
 
+from msgspec import Struct
+
 from gateway.answers import (
     CLOSE,
     KEEP_ALIVE,
@@ -24,9 +26,10 @@ from gateway.answers import (
 from gateway.clock import Clock
 from gateway.connection import Connection
 from gateway.errors import ClientGone
-from gateway.http_head import NoBody, RequestHead, Sized
+from gateway.http_head import RequestHead
 from gateway.places import Places
 from llmkit.room import FREE_BYTES, Claim
+from llmkit.types import Cancel
 
 
 class Phase(IntEnum):
@@ -49,10 +52,12 @@ class MustWait(Exception):
 class Host(Protocol):
     """The server, as an exchange needs it; `places` says who may be worked on.
 
+    draining      new work is to be refused
     slow_readers  taken while an answer to somebody without a place waits for its client
     """
 
     clock: Clock
+    draining: bool
     places: "Places[Exchange]"
     slow_readers: threading.Semaphore
     max_body_bytes: int
@@ -72,10 +77,6 @@ class Host(Protocol):
         ...
 
 
-_UNFRAMED = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
-"""Methods whose requests may go without a framing header; behind any other, a body that nobody framed may follow."""
-
-
 class _Stage(Enum):
     """How far the answer of an exchange has come."""
 
@@ -88,7 +89,7 @@ class _Stage(Enum):
 _UNANSWERED, _HELD, _STREAMING, _ENDED = _Stage  # a look-up in an Enum is slow, and these are on every write's path
 
 
-class Exchange:
+class Exchange(Struct, eq=False):
     """One request and its one answer. Used by one thread alone.
 
     The answer is either one `respond`, or `start_stream`, any number of `send`, and `finish` or `abort`; RuntimeError
@@ -98,41 +99,30 @@ class Exchange:
     head        the request head
     connection  whose request it is: the server's
     is_exempt   it needs no place
-    cancel      a llmkit.types.Cancel that fires when the client leaves, or when the drain's deadline has passed
+    _has_asked  for its place, or it will not: the server expects nothing of it any more
     """
 
-    __slots__ = (
-        "_body",
-        "_body_bytes",
-        "_chunked",
-        "_claim",
-        "_held",
-        "_host",
-        "_is_expected",
-        "_keep",
-        "_party",
-        "_stage",
-        "cancel",
-        "connection",
-        "head",
-        "is_exempt",
-    )
+    _host: Host
+    connection: Connection
+    head: RequestHead
+    is_exempt: bool
+    _body: bytes | None = None
+    _body_bytes: int = 0
+    _claim: Claim | None = None
+    _party: str | None = None
+    _has_asked: bool = False
+    _stage: _Stage = _UNANSWERED
+    _held: bytes = b""
+    _keep: bool = False
 
-    def __init__(self, host: Host, connection: Connection, head: RequestHead, *, is_exempt: bool) -> None:
-        self.head = head
-        self.connection = connection
-        self.cancel = connection.watch
-        self.is_exempt = is_exempt
-        self._host = host
-        self._body = b"" if _has_no_body(head) else None
-        self._body_bytes = 0
-        self._claim: Claim | None = None
-        self._party: str | None = None
-        self._is_expected = not is_exempt
-        self._stage = _UNANSWERED
-        self._chunked = head.version == (1, 1)
-        self._held = b""
-        self._keep = False
+    def __repr__(self) -> str:
+        """Without the body."""
+        return f"Exchange({self.head!r})"
+
+    @property
+    def cancel(self) -> Cancel:
+        """What fires when the client leaves, or when the drain's deadline has passed."""
+        return self.connection.watch
 
     @property
     def closing(self) -> bool:
@@ -142,7 +132,7 @@ class Exchange:
     @property
     def draining(self) -> bool:
         """Whether new work is to be refused, since the process is ending."""
-        return self._host.phase >= Phase.DRAINING
+        return self._host.draining
 
     @property
     def ended(self) -> bool:
@@ -152,7 +142,7 @@ class Exchange:
     @property
     def has_body(self) -> bool:
         """Whether all of the request was read: its client has nothing more to send for it."""
-        return self._body is not None
+        return self._body is not None or self.head.is_whole
 
     @property
     def keep(self) -> bool:
@@ -170,7 +160,7 @@ class Exchange:
         if self._party is None:
             if not self._host.places.enter(party):
                 raise MustWait(party)
-            self._party, self._is_expected = party, False
+            self._party, self._has_asked = party, True
         elif (reason := self.cancel.reason()) is not None:
             raise reason
 
@@ -190,7 +180,7 @@ class Exchange:
 
     def stand_in_line(self, party: str) -> None:
         """For the server, before the exchange may get the place of `party` in its absence: it is begun anew then."""
-        self._party, self._is_expected = party, False
+        self._party, self._has_asked = party, True
 
     def release(self) -> "Exchange | None":
         """For the server, once the exchange has ended: give back what it took. Returns whose turn it is now."""
@@ -198,12 +188,14 @@ class Exchange:
             self._body = b""
         if self._claim is not None:
             self._claim.close()
+        if self._party is not None:
+            return self._host.places.leave(self._party)
         self._ask_for_nothing()
-        return self._host.places.leave(self._party) if self._party is not None else None
+        return None
 
     def _ask_for_nothing(self) -> None:
-        if self._is_expected:
-            self._is_expected = False
+        if not self._has_asked and not self.is_exempt:
+            self._has_asked = True
             self._host.places.turn_back()
 
     def _keep_bytes(self, count: int) -> None:
@@ -237,8 +229,9 @@ class Exchange:
         Chunked for HTTP/1.1; for 1.0 the end is the close.
         """
         self._expect_stage(_UNANSWERED)
-        framing = b"transfer-encoding: chunked\r\n" if self._chunked else b""
-        self._held = self._answer_head(status, headers, framing, delimited=self._chunked)
+        takes_chunks = self.head.takes_chunks
+        framing = b"transfer-encoding: chunked\r\n" if takes_chunks else b""
+        self._held = self._answer_head(status, headers, framing, delimited=takes_chunks)
         self._stage = _HELD
 
     def send(self, *pieces: bytes) -> None:
@@ -253,7 +246,7 @@ class Exchange:
     def finish(self, last: bytes = b"") -> None:
         """End a stream as complete; `last` leaves in the same write as the end. Raises ClientGone."""
         self._expect_stage(_HELD, _STREAMING)
-        end = LAST_CHUNK if self._chunked and self.head.method != "HEAD" else b""
+        end = LAST_CHUNK if self.head.takes_chunks and self.head.method != "HEAD" else b""
         self._emit(self._framed((last,)) + end)
         self._stage = _ENDED
 
@@ -262,7 +255,7 @@ class Exchange:
 
         What has been sent still arrives, except over HTTP/1.0, where only a reset shows that a stream was cut.
         """
-        if self._stage is _STREAMING and not self._chunked:
+        if self._stage is _STREAMING and not self.head.takes_chunks:
             self.connection.reset_on_close()
         self._stage = _ENDED
         self._keep = False
@@ -279,17 +272,17 @@ class Exchange:
 
     def _answer_head(self, status: int, headers: Headers, framing: bytes, *, delimited: bool) -> bytes:
         """The head, which says whether the connection goes on: only if the answer ends before the connection does."""
-        self._keep = delimited and self._body is not None and not self.closing
+        self._keep = delimited and self.has_body and not self.closing
         if not self._keep:
             framing += CLOSE
-        elif not self._chunked:
+        elif not self.head.takes_chunks:
             framing += KEEP_ALIVE
         return answer_head(status, headers, framing)
 
     def _framed(self, pieces: Iterable[bytes]) -> bytes:
         if self.head.method == "HEAD":
             return b""
-        return b"".join(map(chunk, filter(None, pieces)) if self._chunked else pieces)
+        return b"".join(map(chunk, filter(None, pieces)) if self.head.takes_chunks else pieces)
 
     def _emit(self, data: bytes) -> None:
         self._stage = _STREAMING
@@ -320,9 +313,3 @@ class Exchange:
     def _expect_stage(self, *stages: _Stage) -> None:
         if self._stage not in stages:
             raise RuntimeError(f"not possible for an answer that is {self._stage.name.lower()}")
-
-
-def _has_no_body(head: RequestHead) -> bool:
-    """Whether what follows this head is the next request, without a doubt."""
-    body = head.body
-    return not body.length if isinstance(body, Sized) else isinstance(body, NoBody) and head.method in _UNFRAMED

@@ -42,6 +42,9 @@ _UNDERSCORED = frozenset(name.replace("-", "_") for name in (*_SINGLE_VALUED, *C
 _ONLY_IN_HEADS = _SINGLE_VALUED.union(CREDENTIALS, _UNDERSCORED)
 _NONE: Final[frozenset[str]] = frozenset()
 
+_UNFRAMED = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
+"""Methods whose requests may go without a framing header; behind any other, a body that nobody framed may follow."""
+
 
 class HttpRefusal(Exception):
     """A request refused by the rules of HTTP itself; it is answered, and its connection closes.
@@ -94,6 +97,8 @@ class RequestHead(Struct, frozen=True):
     repeated          the lower-case names of the headers that have more than one line
     keep_alive        the client allows another request on this connection
     expects_continue  the client waits for `100 Continue` before it sends the body
+    takes_chunks      the client speaks HTTP/1.1: an answer can come in chunks
+    is_whole          nothing of the request follows, without a doubt
     memo              for readers: what they made of these headers. The next head of the connection brings it along, if
                       it is the same but for the length of its body
     """
@@ -109,6 +114,8 @@ class RequestHead(Struct, frozen=True):
     keep_alive: bool
     expects_continue: bool
     body: Body
+    takes_chunks: bool
+    is_whole: bool
     memo: dict[str, Any] = {}
 
     def __repr__(self) -> str:
@@ -161,8 +168,21 @@ def parse_head(raw: bytes, limits: HeadLimits) -> RequestHead:
     keep_alive = _keep_alive(lines, minor) if "connection" in fields else minor == 1
     expects_continue = "expect" in fields and _expects_continue(fields["expect"], minor)
     body = _body(fields.get("content-length"), fields.get("transfer-encoding"), minor)
+    is_whole = not body.length if isinstance(body, Sized) else isinstance(body, NoBody) and method in _UNFRAMED
     return RequestHead(
-        method, target, path, query, (1, minor), raw, fields, repeated, keep_alive, expects_continue, body
+        method,
+        target,
+        path,
+        query,
+        (1, minor),
+        raw,
+        fields,
+        repeated,
+        keep_alive,
+        expects_continue,
+        body,
+        takes_chunks=minor == 1,
+        is_whole=is_whole,
     )
 
 
@@ -203,7 +223,8 @@ class Heads:
         if not digits.isdigit() or not buffer.startswith(self._behind, behind) or end > limits.line_bytes:
             return None
         fields = {**last.first_values, "content-length": digits.decode()}
-        self._last = replace(last, raw=buffer[:end], first_values=fields, body=Sized(int(digits)))
+        length = int(digits)
+        self._last = replace(last, raw=buffer[:end], first_values=fields, body=Sized(length), is_whole=not length)
         return self._last
 
     def _remember(self, head: RequestHead) -> None:

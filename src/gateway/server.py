@@ -114,6 +114,7 @@ class FrontServer(ThreadingHTTPServer):
         self.clock = clock
         self._on_error = on_error
         self.phase = Phase.SERVING
+        self.draining = False
         self.turned_away = 0
         self.places: Places[Exchange] = Places(limits.places)
         self.max_body_bytes = limits.max_body_bytes
@@ -260,7 +261,7 @@ class FrontServer(ThreadingHTTPServer):
 
     def _admit(self, connection: Connection, head: RequestHead) -> Exchange | None:
         """Begin to work on a request; None if it was turned down since no more may even ask for a place."""
-        exchange = Exchange(self, connection, head, is_exempt=self._exempt(head.path))
+        exchange = Exchange(self, connection, head, self._exempt(head.path))
         self._busy.add(connection)
         if exchange.is_exempt or self.places.expect():
             return exchange
@@ -375,7 +376,7 @@ class FrontServer(ThreadingHTTPServer):
         connection, head = exchange.connection, exchange.head
         self._end(connection)
         is_whole = connection.drop_body(head)
-        keeps = is_whole and head.keep_alive and head.version == (1, 1) and not self.phase
+        keeps = is_whole and head.keep_alive and head.takes_chunks and not self.phase
         answer = self.refusal(TOO_MANY_REQUESTS, with_body=head.method != "HEAD", closes=not keeps)
         if connection.write_at_once(answer) == len(answer) and keeps:
             self._lobby.park(connection)
@@ -395,7 +396,7 @@ class FrontServer(ThreadingHTTPServer):
         """The next request of the same client, if its head is there, or within a moment. Raises HttpRefusal."""
         if connection.has_unread and (head := connection.take_head(self.limits.head)) is not None:
             return head
-        if self.phase >= Phase.DRAINING:
+        if self.draining:
             arrived = connection.pull()
             connection.gone = connection.gone or not arrived
         else:
@@ -474,6 +475,7 @@ class FrontServer(ThreadingHTTPServer):
 
     def _advance(self, phase: Phase) -> None:
         self.phase = max(self.phase, phase)
+        self.draining = self.phase >= Phase.DRAINING
 
     def _is_quiet(self) -> bool:
         return not self._busy
