@@ -149,6 +149,8 @@ class CacheFile:
     def epoch(self, tenant: str) -> int:
         """The number of the last purge that concerned this tenant; 0 if there was none. Safe from any thread."""
         purges = self._purges
+        if not purges:
+            return 0
         return max(purges.get(tenant, 0), purges.get(None, 0))
 
     def read(self, digest: bytes) -> bytes | None:

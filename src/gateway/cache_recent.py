@@ -35,7 +35,8 @@ class Recent:
     def put(self, record: Record) -> None:
         """Keep a record in place of an older one of its digest; one that is too large is not kept."""
         size = _size_of(record)
-        self.forget((record.digest,))
+        if record.digest in self._records:
+            self.forget((record.digest,))
         if size * LARGEST_SHARE > self._max_bytes:
             return
         self._records[record.digest] = record

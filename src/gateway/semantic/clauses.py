@@ -11,7 +11,7 @@ Rules:
 - what something costs is its price; where something is located is where it is
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from gateway.semantic.frames import Frame, Opening
@@ -42,7 +42,6 @@ _PARTICIPLES: Final = {word: word for word in ("beat", "cut", "hit", "hurt", "pu
     "left": "leave",
 }
 """Participles that are other words elsewhere."""
-_PASSIVE_FRAMES: Final = frozenset({Frame.YES_NO, Frame.WHAT})
 
 
 def unfronted(words: Sequence[str]) -> Sequence[str]:
@@ -66,22 +65,20 @@ def direct(words: Sequence[str]) -> Sequence[str]:
 
 def settled(opening: Opening, said: Said) -> tuple[Opening, Said]:
     """The question in the one construction and order in which it is compared."""
-    opening, said = _priced(*_meant(opening, _without_located(opening, said)))
-    said = _agent(opening, _possible(opening, said))
-    said = _converted(_active(opening, said))
-    return opening, said._replace(tokens=_in_one_order(said.tokens))
+    for construction in _CONSTRUCTIONS.get(opening.frame, ()):
+        opening, said = construction(opening, said)
+    return opening, said._replace(tokens=_in_one_order(_converted(said.tokens)))
 
 
-def _without_located(opening: Opening, said: Said) -> Said:
-    if opening.frame is Frame.WHERE and said.kind == "be" and said.tokens and said.tokens[-1].key == "located":
-        return said._replace(tokens=said.tokens[:-1])
-    return said
+def _without_located(opening: Opening, said: Said) -> tuple[Opening, Said]:
+    if said.kind == "be" and said.tokens and said.tokens[-1].key == "located":
+        return opening, said._replace(tokens=said.tokens[:-1])
+    return opening, said
 
 
 def _meant(opening: Opening, said: Said) -> tuple[Opening, Said]:
     """`what does X mean` as `what is the meaning of X`."""
-    asks = opening.frame is Frame.WHAT and said.kind == "do" and not said.mode
-    if asks and len(said.tokens) > 1 and said.tokens[-1].key == "mean":
+    if said.kind == "do" and not said.mode and len(said.tokens) > 1 and said.tokens[-1].key == "mean":
         return Opening(Frame.MEANING), Said(said.tokens[:-1], "", "")
     return opening, said
 
@@ -89,9 +86,9 @@ def _meant(opening: Opening, said: Said) -> tuple[Opening, Said]:
 def _priced(opening: Opening, said: Said) -> tuple[Opening, Said]:
     """`how much does X cost in Y` and `what is X's price` as `what is the price of X`."""
     keys = [token.key for token in said.tokens]
-    if opening.frame is Frame.WHAT and said.kind == "be" and len(keys) > 2 and keys[-2:] == [POSSESSIVE, "price"]:
+    if said.kind == "be" and len(keys) > 2 and keys[-2:] == [POSSESSIVE, "price"] and opening.frame is Frame.WHAT:
         return Opening(Frame.PRICE), Said(said.tokens[:-2], "", said.mode)
-    if opening.frame not in (Frame.AMOUNT, Frame.WHAT) or said.kind != "do":
+    if said.kind != "do":
         return opening, said
     for place in range(1, len(keys)):
         if keys[place] == "price" and (place + 1 == len(keys) or keys[place + 1] in PREPOSITIONS):
@@ -99,57 +96,69 @@ def _priced(opening: Opening, said: Said) -> tuple[Opening, Said]:
     return opening, said
 
 
-def _possible(opening: Opening, said: Said) -> Said:
+def _possible(opening: Opening, said: Said) -> tuple[Opening, Said]:
     """`is X allowed to` and `is it possible for X to` as `can X`."""
+    if said.kind != "be" or said.mode:
+        return opening, said
     keys = [token.key for token in said.tokens]
-    if opening.frame is not Frame.YES_NO or said.kind != "be" or said.mode:
-        return said
     if keys[:3] == ["it", "possible", "for"] and "to" in keys[4:]:
         to = keys.index("to", 4)
-        return Said(said.tokens[3:to] + said.tokens[to + 1 :], "modal", "can")
+        return opening, Said(said.tokens[3:to] + said.tokens[to + 1 :], "modal", "can")
     for place in range(1, len(keys) - 1):
         if keys[place] in _ENABLED and keys[place + 1] == "to":
-            return Said(said.tokens[:place] + said.tokens[place + 2 :], "modal", "can")
-    return said
+            return opening, Said(said.tokens[:place] + said.tokens[place + 2 :], "modal", "can")
+    return opening, said
 
 
-def _agent(opening: Opening, said: Said) -> Said:
+def _agent(opening: Opening, said: Said) -> tuple[Opening, Said]:
     """`who is the author of X` and `who was X written by` as `who wrote X`."""
     keys = [token.key for token in said.tokens]
-    if opening.frame is not Frame.WHO or said.kind != "be" or len(keys) < 3:
-        return said
+    if said.kind != "be" or len(keys) < 3:
+        return opening, said
     if keys[1] == OF and keys[0] in _AGENTS:
-        return Said([Token(_AGENTS[keys[0]] + PAST), *said.tokens[2:]], "", "")
+        return opening, Said([Token(_AGENTS[keys[0]] + PAST), *said.tokens[2:]], "", "")
     if keys[-1] == "by" and keys[-2].endswith(PAST) and said.mode == "past":
-        return Said([said.tokens[-2], *said.tokens[:-2]], "", "")
-    return said
+        return opening, Said([said.tokens[-2], *said.tokens[:-2]], "", "")
+    return opening, said
 
 
-def _active(opening: Opening, said: Said) -> Said:
+def _active(opening: Opening, said: Said) -> tuple[Opening, Said]:
+    """`was the gun missed by Emily` as `did Emily miss the gun`."""
     keys = [token.key for token in said.tokens]
-    if opening.frame not in _PASSIVE_FRAMES or said.kind != "be" or keys.count("by") != 1:
-        return said
+    if said.kind != "be" or keys.count("by") != 1:
+        return opening, said
     by = keys.index("by")
     end = next((place for place in range(by + 1, len(keys)) if keys[place] in PREPOSITIONS), len(keys))
     participle = keys[by - 1] if by else ""
     if end == by + 1 or not (participle.endswith(PAST) or participle in _PARTICIPLES):
-        return said
+        return opening, said
     verb = Token(_PARTICIPLES.get(participle) or participle.removesuffix(PAST))
-    return Said([*said.tokens[by + 1 : end], verb, *said.tokens[: by - 1], *said.tokens[end:]], "do", said.mode)
+    tokens = [*said.tokens[by + 1 : end], verb, *said.tokens[: by - 1], *said.tokens[end:]]
+    return opening, Said(tokens, "do", said.mode)
 
 
-def _converted(said: Said) -> Said:
+_CONSTRUCTIONS: Final[Mapping[Frame, Sequence[Callable[[Opening, Said], tuple[Opening, Said]]]]] = {
+    Frame.WHERE: (_without_located,),
+    Frame.WHAT: (_meant, _priced, _active),
+    Frame.AMOUNT: (_priced,),
+    Frame.YES_NO: (_possible, _active),
+    Frame.WHO: (_agent,),
+}
+"""By what is asked for; each of them leaves nothing that the next would change."""
+
+
+def _converted(tokens: list[Token]) -> list[Token]:
     """`change|turn X into Y` as `convert X to Y`."""
-    keys = [token.key for token in said.tokens]
+    keys = [token.key for token in tokens]
     if keys.count("into") != 1:
-        return said
+        return tokens
     into = keys.index("into")
     verbs = [place for place in range(into - 1) if keys[place] in _CONVERTING]
     if not verbs:
-        return said
-    tokens = list(said.tokens)
+        return tokens
+    tokens = list(tokens)
     tokens[into], tokens[verbs[-1]] = Token("to"), Token("convert")
-    return said._replace(tokens=tokens)
+    return tokens
 
 
 def _in_one_order(tokens: list[Token]) -> list[Token]:

@@ -30,6 +30,9 @@ class Count(Enum):
     MANY = auto()
 
 
+_UNTOLD, _ONE, _MANY = Count
+
+
 def counted(words: Sequence[str], frame: Frame | None, subject: int | None) -> list[Count]:
     """The count of each word behind an opening.
 
@@ -40,24 +43,26 @@ def counted(words: Sequence[str], frame: Frame | None, subject: int | None) -> l
     opener, phrase = "", list[str]()
     for place, word in enumerate([*words, ""]):
         if place == subject:
-            counts += [Count.UNTOLD] * len(phrase) if not opener else _in_phrase(opener, phrase, "", None)
+            counts += _in_phrase(opener, phrase, "", None) if opener and phrase else [_UNTOLD] * len(phrase)
             opener, phrase = _SUBJECT, []
         if is_noun(word) and word not in _INDEFINITE:
             phrase.append(word)
             continue
-        counts += _in_phrase(opener, phrase, word, frame if len(counts) < 2 else None)
-        counts.append(Count.UNTOLD)
-        opener, phrase = word, []
+        if phrase:
+            counts += _in_phrase(opener, phrase, word, frame if len(counts) < 2 else None)
+            phrase = []
+        counts.append(_UNTOLD)
+        opener = word
     return counts[:-1]
 
 
 def _in_phrase(opener: str, phrase: Sequence[str], closer: str, frame: Frame | None) -> list[Count]:
     """Of the words between two small ones; `frame` is None unless the phrase begins what is said."""
     endings = [_ending(word) for word in phrase]
-    if frame and (verb := 0 if frame is Frame.WHO and phrase and not opener else _verb(endings)) is not None:
-        endings[verb] = Count.UNTOLD
-    if phrase and closer == POSSESSIVE and opener not in _DEFINITE:
-        endings[-1] = Count.UNTOLD
+    if frame and (verb := 0 if frame is Frame.WHO and not opener else _verb(endings)) is not None:
+        endings[verb] = _UNTOLD
+    if closer == POSSESSIVE and opener not in _DEFINITE:
+        endings[-1] = _UNTOLD
     if opener in _DEFINITE or opener == _SUBJECT:
         least = 0
     elif opener in _INDEFINITE or any(map(_is_number, phrase)):
@@ -65,26 +70,28 @@ def _in_phrase(opener: str, phrase: Sequence[str], closer: str, frame: Frame | N
     else:
         least = 1 if phrase[1:] or not opener else 0
     return [
-        Count.UNTOLD if place < least or (place and _shows(phrase[place - 1], endings[place - 1])) else ending
+        _UNTOLD if place < least or (place and _shows(phrase[place - 1], endings[place - 1])) else ending
         for place, ending in enumerate(endings)
     ]
 
 
 def _shows(word: str, ending: Count) -> bool:
     """Whether a word says that the next one is its verb, or is counted by it."""
-    return ending is Count.MANY or _is_number(word)
+    return ending is _MANY or _is_number(word)
 
 
 def _verb(endings: Sequence[Count]) -> int | None:
     """Where the third person stands behind a single subject."""
-    return next((place for place, pair in enumerate(pairwise(endings), 1) if pair == (Count.ONE, Count.MANY)), None)
+    return next((place for place, pair in enumerate(pairwise(endings), 1) if pair == (_ONE, _MANY)), None)
 
 
 def _ending(word: str) -> Count:
+    if not word.isalpha() or word in _NO_PLURALS:
+        return _UNTOLD
     base, mark = form_of(word)
-    if mark or not word.isalpha() or word in _NO_PLURALS:
-        return Count.UNTOLD
-    return Count.ONE if base == word else Count.MANY
+    if mark:
+        return _UNTOLD
+    return _ONE if base == word else _MANY
 
 
 def _is_number(word: str) -> bool:

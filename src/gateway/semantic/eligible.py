@@ -74,11 +74,12 @@ def _form_refusal(text: str) -> Ineligible | None:
     text = text.strip()
     if not text:
         return Ineligible.EMPTY
-    if len(text.splitlines()) > 1 or "\t" in text:
-        return Ineligible.LAYOUT
-    if not text.isprintable() if text.isascii() else any(map(_is_foreign, text)):
-        return Ineligible.NOT_ENGLISH
-    if _LINK.search(text):
+    if not (text.isascii() and text.isprintable()):
+        if len(text.splitlines()) > 1 or "\t" in text:
+            return Ineligible.LAYOUT
+        if any(map(_is_foreign, text)):
+            return Ineligible.NOT_ENGLISH
+    if (":" in text or "." in text) and _LINK.search(text):
         return Ineligible.LINK
     return Ineligible.CODE if any(map(text.__contains__, _CODE_SIGNS)) else None
 
@@ -94,6 +95,8 @@ def _is_foreign(character: str) -> bool:
 
 def _is_english(words: Sequence[str]) -> bool:
     """More small words of English than of its neighbours; two that they share will do where none is theirs."""
+    if _FOREIGN.isdisjoint(words) and not _ENGLISH.isdisjoint(words):
+        return True
     foreign = sum(map(_FOREIGN.__contains__, words))
     return sum(map(_ENGLISH.__contains__, words)) > foreign or (
         not foreign and sum(map(_SHARED.__contains__, words)) > 1
@@ -101,15 +104,20 @@ def _is_english(words: Sequence[str]) -> bool:
 
 
 def _meaning_refusal(words: Sequence[str], *, embedded: bool) -> Ineligible | None:
-    if _says(_times, words):
+    said = {found.value for found in _phrases.within(words)}
+    if Ineligible.TIME_BOUND in said:
         return Ineligible.TIME_BOUND
-    if _points_outside(words):
+    if Ineligible.DEIXIS in said or _points_outside(words):
         return Ineligible.DEIXIS
-    if _says(_personal, words) or (_personal_openings.at(words, 0) is not None and not _is_of_a_kind(words)):
+    if Ineligible.PERSONAL in said or (_personal_openings.at(words, 0) is not None and not _is_of_a_kind(words)):
         return Ineligible.PERSONAL
-    opening, _ = framed(words, embedded=embedded)
-    content = sum(word not in CLOSED for word in words)
-    return Ineligible.TOO_LITTLE if content < (2 if opening.frame is Frame.STATEMENT else 1) else None
+    return None if _says_enough(words, embedded=embedded) else Ineligible.TOO_LITTLE
+
+
+def _says_enough(words: Sequence[str], *, embedded: bool) -> bool:
+    """A word of content in a question, two where nothing shows that it is one."""
+    content = sum([word not in CLOSED for word in words])
+    return content > 1 or (content == 1 and framed(words, embedded=embedded).opening.frame is not Frame.STATEMENT)
 
 
 def _is_of_a_kind(words: Sequence[str]) -> bool:
@@ -117,16 +125,11 @@ def _is_of_a_kind(words: Sequence[str]) -> bool:
     return words[0] in _ASKS_TERMS and not _MAKERS.isdisjoint(words[2:3]) and _terms.at(words, 3) is not None
 
 
-def _says(phrases: Phrases[bool], words: Sequence[str]) -> bool:
-    """Whether a phrase of the table is there, whose value is true."""
-    return any(found.value for found in phrases.within(words))
-
-
 def _points_outside(words: Sequence[str]) -> bool:
     """Whether a word stands for something that was said or shown before."""
-    if _says(_pointers, words) or words[-1] == "above" or _continues.at(words, 0) is not None:
+    if words[-1] == "above" or _continues.at(words, 0) is not None:
         return True
-    return any(
+    return not _POINTING.isdisjoint(words) and any(
         (word in _PRONOUNS and not _has_antecedent(words, place))
         or (word == "it" and not (_has_antecedent(words, place) or _is_dummy(words, place)))
         or (word == "that" and not _is_joining(words, place))
@@ -172,14 +175,6 @@ _FOREIGN: Final = word_set(
     " jak gdzie co czy"
 )
 
-_pointers: Final = Phrases(
-    [
-        ("this|these|those|here|aforementioned|yours|mine|ours", True),
-        ("the above|following|former|latter|attached|same", True),
-        ("which|what one|ones", True),
-        ("as|see above", True),
-    ]
-)
 _continues: Final = Phrases(
     [
         ("and|but|or|also|then|continue|again|more|another|yes|no", None),
@@ -190,31 +185,11 @@ _continues: Final = Phrases(
     ]
 )
 _PRONOUNS: Final = word_set("he she they his her him them their its")
+_POINTING: Final = _PRONOUNS | {"it", "that"}
 _NO_ANTECEDENTS: Final = word_set(
     "much many long often far old big tall deep time year kind type sort way tell know explain mean happens"
 )
 """Words that a pronoun behind them does not stand for."""
-
-_times: Final = Phrases(
-    [
-        ("today|tonight|tomorrow|yesterday|now|nowadays|currently|presently|lately|soon|ago|anymore", True),
-        ("current|latest|newest|recent|recently|upcoming", True),
-        ("current account|accounts", False),
-        ("weather|forecast|news|trending", True),
-        ("last|next|past|coming day|week|weekend|month|year|quarter|season|night|summer|winter|spring|autumn", True),
-        ("last|next monday|tuesday|wednesday|thursday|friday|saturday|sunday", True),
-        ("next game|match|election|train|bus|flight|episode", True),
-        ("so far", True),
-        ("as of", True),
-        ("at the moment", True),
-        ("to date", True),
-        ("what time is it", True),
-        ("what|which day|date is it", True),
-        ("stock|share price", True),
-        ("exchange rate", True),
-        ("price of gold|silver|oil|bitcoin|gas", True),
-    ]
-)
 
 _personal_openings: Final = Phrases([("is|are|was|were|has|have|did|will|does|do my|our", None)])
 _ASKS_TERMS: Final = word_set("does will")
@@ -234,15 +209,40 @@ _terms: Final = Phrases(
 )
 """What a maker promises of a thing of a kind. Orders, accounts, plans, policies and all else are one person's."""
 
-_personal: Final = Phrases(
+_phrases: Final[Phrases[Ineligible | None]] = Phrases(
     [
-        ("where|what|when|who|how is|are|was|were my|our", True),
-        ("how much|many is|are|was|were my|our", True),
-        ("my|our order|orders|parcel|package|refund|booking|reservation|balance", True),
-        ("my name is", True),
-        ("do you remember|know me|my", True),
-        ("did|was|were|have|has i|we", True),
-        ("am i", True),
-        ("am i allowed|permitted|able|required|obliged|entitled|eligible", False),
+        ("today|tonight|tomorrow|yesterday|now|nowadays", Ineligible.TIME_BOUND),
+        ("currently|presently|lately|soon|ago|anymore", Ineligible.TIME_BOUND),
+        ("current|latest|newest|recent|recently|upcoming", Ineligible.TIME_BOUND),
+        ("current account|accounts", None),
+        ("weather|forecast|news|trending", Ineligible.TIME_BOUND),
+        (
+            "last|next|past|coming day|week|weekend|month|year|quarter|season|night|summer|winter|spring|autumn",
+            Ineligible.TIME_BOUND,
+        ),
+        ("last|next monday|tuesday|wednesday|thursday|friday|saturday|sunday", Ineligible.TIME_BOUND),
+        ("next game|match|election|train|bus|flight|episode", Ineligible.TIME_BOUND),
+        ("so far", Ineligible.TIME_BOUND),
+        ("as of", Ineligible.TIME_BOUND),
+        ("at the moment", Ineligible.TIME_BOUND),
+        ("to date", Ineligible.TIME_BOUND),
+        ("what time is it", Ineligible.TIME_BOUND),
+        ("what|which day|date is it", Ineligible.TIME_BOUND),
+        ("stock|share price", Ineligible.TIME_BOUND),
+        ("exchange rate", Ineligible.TIME_BOUND),
+        ("price of gold|silver|oil|bitcoin|gas", Ineligible.TIME_BOUND),
+        ("this|these|those|here|aforementioned|yours|mine|ours", Ineligible.DEIXIS),
+        ("the above|following|former|latter|attached|same", Ineligible.DEIXIS),
+        ("which|what one|ones", Ineligible.DEIXIS),
+        ("as|see above", Ineligible.DEIXIS),
+        ("where|what|when|who|how is|are|was|were my|our", Ineligible.PERSONAL),
+        ("how much|many is|are|was|were my|our", Ineligible.PERSONAL),
+        ("my|our order|orders|parcel|package|refund|booking|reservation|balance", Ineligible.PERSONAL),
+        ("my name is", Ineligible.PERSONAL),
+        ("do you remember|know me|my", Ineligible.PERSONAL),
+        ("did|was|were|have|has i|we", Ineligible.PERSONAL),
+        ("am i", Ineligible.PERSONAL),
+        ("am i allowed|permitted|able|required|obliged|entitled|eligible", None),
     ]
 )
+"""What each says of a text, wherever it stands; None takes back what a shorter phrase at its place says."""

@@ -18,6 +18,7 @@ _DIGITS_AND_LETTERS: Final = re.compile(r"(\d+(?:[.,]\d+)*)([^\W\d_]+)")
 _ORDINAL: Final = re.compile(r"\d+(?:st|nd|rd|th)")
 _NETWORKS: Final = frozenset({"2g", "3g", "4g", "5g", "6g"})
 """Generations of mobile networks, not grams."""
+_NOT_AS_WRITTEN: Final = lexicon.MISSPELLINGS.keys() | lexicon.CONTRACTIONS.keys()
 _UNIT_NAMES: Final = frozenset(name for names in lexicon.UNITS for name in names.split())
 
 
@@ -25,11 +26,10 @@ def expanded(words: Iterable[str]) -> list[str]:
     """The words written out, and phrases put together."""
     written_out: list[str] = []
     for word in words:
-        spelt = lexicon.MISSPELLINGS.get(word, word)
-        if spelt.isalpha() and spelt not in lexicon.CONTRACTIONS:
-            written_out.append(spelt)
+        if word not in _NOT_AS_WRITTEN and (word.isalpha() or word.isdecimal()):
+            written_out.append(word)
         else:
-            written_out += _parts(spelt)
+            written_out += _parts(lexicon.MISSPELLINGS.get(word, word))
     return list(_joined(written_out)) if _phrases.may_be_in(written_out) else written_out
 
 

@@ -182,6 +182,8 @@ HOLDS_AUXILIARY: Final = frozenset(
 )
 """Frames whose auxiliary is not part of the opening."""
 
+_YES_NO: Final = Opening(Frame.YES_NO)
+_YOUR_WAY: Final = Opening(Frame.YOUR_WAY)
 _openings: Final = Phrases(ROWS)
 _embedded_openings: Final = Phrases(EMBEDDED_ROWS)
 
@@ -199,9 +201,9 @@ def framed(words: Sequence[str], *, embedded: bool) -> Framed:
     if found is None:
         return Framed(Opening(Frame.STATEMENT), words)
     opening, rest = found.value, words[found.length :]
-    if opening.frame is Frame.YES_NO and words[0] in AUXILIARIES:
+    if opening == _YES_NO and words[0] in AUXILIARIES:
         rest = words
-    if opening.frame is Frame.YOUR_WAY and not _is_addressed(rest):
+    elif opening == _YOUR_WAY and not _is_addressed(rest):
         opening = Opening(Frame.WAY)
     return Framed(opening, rest)
 

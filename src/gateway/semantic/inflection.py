@@ -11,13 +11,10 @@ import re
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from gateway.semantic.patterns import word_set
+from gateway.semantic.patterns import REMEMBERED, word_set
 
 PAST: Final = "~ed"
 PROGRESSIVE: Final = "~ing"
-
-REMEMBERED: Final = 2048
-"""Words whose form is known without being worked out again: a question is made of few, and is read more than once."""
 
 KEPT: Final = (
     # another meaning than the singular

@@ -85,7 +85,7 @@ class Asked(NamedTuple):
 
 def bare(words: Sequence[str]) -> Asked:
     """What is asked, without what is said around it. Each word is looked at a bounded number of times."""
-    if _ABOUT_WORDS.isdisjoint(words):
+    if not FILLERS.isdisjoint(words) and _ABOUT_WORDS.isdisjoint(words):
         words = [word for word in words if word not in FILLERS]
     words = words[: _end(words)]
     start, embedded = 0, False

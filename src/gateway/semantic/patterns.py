@@ -10,6 +10,9 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
 
+REMEMBERED: Final = 2048
+"""Words of which it is remembered what was found out about each: a question is made of few, and each is met often."""
+
 _VALUE: Final = ""
 """Where a node of the tree keeps the value of the phrase that ends there: no word is empty."""
 
@@ -39,13 +42,16 @@ class Phrases(Generic[T]):
     def at(self, words: Sequence[str], place: int) -> Found[T] | None:
         """The longest phrase that begins at `place`."""
         node = self._tree.get(words[place]) if place < len(words) else None
-        found, end = None, place + 1
-        while node is not None:
+        if node is None:
+            return None
+        longest, length = None, 0
+        for end in range(place + 1, len(words) + 1):
             if _VALUE in node:
-                found = Found(end - place, node[_VALUE])
+                longest, length = node, end - place
             node = node.get(words[end]) if end < len(words) else None
-            end += 1
-        return found
+            if node is None:
+                break
+        return None if longest is None else Found(length, longest[_VALUE])
 
     def may_be_in(self, words: Sequence[str]) -> bool:
         """Whether a word is there with which a phrase begins: in most texts none is."""

@@ -13,7 +13,7 @@ from gateway.semantic.manners import bare
 from gateway.semantic.plain import quotations
 from gateway.semantic.slots import slotted
 from gateway.semantic.text import Text, in_words
-from gateway.semantic.tokens import OF, said
+from gateway.semantic.tokens import OF, Said, said
 from gateway.semantic.words import Capitals
 
 VERSION: Final = 3
@@ -67,13 +67,10 @@ def read_words(text: Text) -> Question:
     clause = direct(asked.words) if asked.embedded else unfronted(asked.words)
     opening, rest = framed(clause, embedded=asked.embedded)
     opening, told = settled(opening, said(rest, opening.frame))
-    keys = tuple(token.key for token in told.tokens)
+    keys = tuple([token.key for token in told.tokens])
     quoted = quotations(text.plain)
     mode, sense = told.mode or opening.mode, told.kind or opening.sense
-    one, many = (
-        frozenset(token.key for token in told.tokens if token.counts is count) for count in (Count.ONE, Count.MANY)
-    )
-    document = (VERSION, opening.frame.value, mode, quoted, sorted(key for key in keys if key not in BINDERS))
+    document = (VERSION, opening.frame.value, mode, quoted, sorted([key for key in keys if key not in BINDERS]))
     return Question(
         text.typed,
         opening.frame,
@@ -82,6 +79,10 @@ def read_words(text: Text) -> Question:
         quoted,
         keys,
         text.capitals,
-        Counts(one, many),
+        Counts(_counted_as(Count.ONE, told), _counted_as(Count.MANY, told)),
         sha256(repr(document).encode()).digest(),
     )
+
+
+def _counted_as(count: Count, told: Said) -> frozenset[str]:
+    return frozenset([token.key for token in told.tokens if token.counts is count])

@@ -149,6 +149,8 @@ def difference(asked: Question, stored: Question) -> Refutation | None:
 def _opposed(one: Sequence[frozenset[str]], other: Sequence[frozenset[str]]) -> str | None:
     """What is only the first here and only the second there."""
     (left, right), (other_left, other_right) = one, other
+    if left.isdisjoint(other_right) and right.isdisjoint(other_left):
+        return None
     differs = ((left & other_right) - right - other_left) | ((other_left & right) - other_right - left)
     return " ".join(sorted(differs)) if differs else None
 

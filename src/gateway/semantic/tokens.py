@@ -12,14 +12,18 @@ and signs included. Rules:
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from gateway.semantic import lexicon
 from gateway.semantic.counts import Count, counted
 from gateway.semantic.frames import HOLDS_AUXILIARY, Frame
 from gateway.semantic.grammar import ARTICLES, AUXILIARIES, CLOSED, MENTIONS, PREPOSITIONS, PRONOUNS, SILENT, is_noun
 from gateway.semantic.inflection import form_of
+from gateway.semantic.patterns import REMEMBERED
 from gateway.semantic.words import PAUSES
 
 OF: Final = "of"
@@ -27,7 +31,7 @@ NUMBER: Final = "#"
 """Begins the key of a number."""
 
 
-class Token(NamedTuple):
+class Token(Struct, frozen=True):
     """One thing said. `has_article` if an article stood before it; `counts` as one or many."""
 
     key: str
@@ -70,7 +74,10 @@ def key_of(word: str, *, of_works: bool = False) -> str:
 
 
 def _first_auxiliary(words: Sequence[str]) -> int | None:
-    return next((place for place, word in enumerate(words) if word in AUXILIARIES), None)
+    for place, word in enumerate(words):
+        if word in AUXILIARIES:
+            return place
+    return None
 
 
 def _counted(words: Sequence[str], frame: Frame) -> list[Count]:
@@ -83,7 +90,7 @@ def _counted(words: Sequence[str], frame: Frame) -> list[Count]:
 def _tokens(words: Sequence[str], counts: Sequence[Count]) -> list[Token]:
     tokens: list[Token] = []
     keeps_all = not MENTIONS.isdisjoint(words)
-    of_works = any(form_of(word).base in lexicon.WORKS for word in words)
+    of_works = any(map(_is_of_works, filter(str.isalpha, words)))
     has_article, behind_number, behind_unit, before = False, False, False, ""
     for (word, following), count in zip(pairwise([*words, ""]), counts, strict=True):
         if word in ARTICLES and is_noun(following) and not keeps_all:
@@ -94,17 +101,25 @@ def _tokens(words: Sequence[str], counts: Sequence[Count]) -> list[Token]:
         if word in SILENT and not (keeps_all or before in _LISTS or following in _LISTS_OR_ENDS):
             continue
         unit = _UNITS.get(word) if behind_number else None
-        key = _key(word, of_works=of_works) if unit is None else unit
+        key = unit or _key(word, of_works=of_works)
         tokens.append(Token(key, has_article, count))
         has_article, behind_number, behind_unit, before = False, key[0] == NUMBER, unit is not None, word
     return tokens
 
 
+@lru_cache(REMEMBERED)
+def _is_of_works(word: str) -> bool:
+    return form_of(word).base in lexicon.WORKS
+
+
 def _key(word: str, *, of_works: bool = False) -> str:
+    return NUMBER + word if word[0].isdigit() else _key_of_word(word, of_works)
+
+
+@lru_cache(REMEMBERED)
+def _key_of_word(word: str, of_works: bool) -> str:
     if number := lexicon.NUMBERS.get(word):
         return NUMBER + number
-    if word[0].isdigit():
-        return NUMBER + word
     if word in PRONOUNS:
         return PRONOUNS[word]
     return word if word in CLOSED else key_of(word, of_works=of_works)

@@ -23,7 +23,8 @@ _THOUSANDS: Final = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 
 PAUSES: Final = frozenset(",.?!;:")
 _SENTENCE_ENDS: Final = frozenset(".?!:")
-_SIGNS: Final = PAUSES | frozenset("\"'")
+_SIGNS: Final = frozenset("!\"'")
+"""Signs that may have to go, or to be marked, even right behind a word."""
 
 NAME_MARK: Final = "^"
 """Ends a small word that is a name; no word of a text has one."""
@@ -50,19 +51,35 @@ class Words(Struct, frozen=True):
 
 def scan(text: str) -> Words:
     """The words of a plain text, in time proportional to its length."""
-    matches = list(_PIECE.finditer(text))
-    written = [match[0] for match in matches]
-    if text.isascii() and text.islower():
-        return Words(_without_silent_signs([_lower(piece, named=False) for piece in written], matches), _NO_CAPITALS)
-    starts = _starts(written)
-    mixed = not text.isupper() and not all(piece.islower() or piece in _I for piece in written if piece[0].isalpha())
-    titled = mixed and any(map(_is_titled, written, starts))
-    lower = [
-        _lower(piece, named=mixed and not start and (not titled or len(piece) > 1))
-        for piece, start in zip(written, starts, strict=True)
-    ]
-    capitals = _capitals(written, starts) if mixed and not titled else _NO_CAPITALS
-    return Words(_without_silent_signs(lower, matches), capitals)
+    written: list[str] = []
+    apart: set[int] = set()
+    for run in text.split():
+        if run.isalnum():
+            written.append(run)
+            continue
+        if run[0] in PAUSES:
+            apart.add(len(written))
+        written += _PIECE.findall(run)
+    lower = [piece.lower() for piece in written]
+    if "," in text:
+        lower = [piece.replace(",", "") if _THOUSANDS.fullmatch(piece) else piece for piece in lower]
+    capitals = _NO_CAPITALS
+    if _is_mixed(text, written):
+        starts = _starts(written)
+        titled = any(map(_is_titled, written, starts))
+        lower = [
+            _named(piece, low) if not start and piece.isupper() and (not titled or len(piece) > 1) else low
+            for piece, low, start in zip(written, lower, starts, strict=True)
+        ]
+        capitals = _NO_CAPITALS if titled else _capitals(written, starts)
+    return Words(_without_silent_signs(lower, apart), capitals)
+
+
+def _is_mixed(text: str, written: list[str]) -> bool:
+    """Whether a text in capitals and small letters has a capital on more than an I."""
+    if (text.isascii() and text.islower()) or text.isupper():
+        return False
+    return any(not piece.islower() and piece[0].isalpha() and piece not in _I for piece in written)
 
 
 def _starts(written: list[str]) -> list[bool]:
@@ -78,23 +95,24 @@ def _is_titled(piece: str, start: bool) -> bool:
     return not start and len(piece) > 1 and piece.istitle() and piece.lower() in CLOSED
 
 
-def _lower(piece: str, *, named: bool) -> str:
-    lower = piece.lower()
-    if "," in piece and _THOUSANDS.fullmatch(piece):
-        return piece.replace(",", "")
-    return lower + NAME_MARK if named and piece.isupper() and piece != "I" and lower in CLOSED else lower
+def _named(piece: str, lower: str) -> str:
+    """A word in capitals: a small one is a name."""
+    return lower + NAME_MARK if lower in CLOSED and piece != "I" else lower
 
 
-def _without_silent_signs(pieces: list[str], matches: list[re.Match[str]]) -> list[str]:
-    """Quotes in pairs go; pauses stay as what parts two words, or are marked where they are what is asked about."""
-    if _SIGNS.isdisjoint(pieces):
+def _without_silent_signs(pieces: list[str], apart: set[int]) -> list[str]:
+    """Quotes in pairs go; pauses stay as what parts two words, or are marked where they are what is asked about.
+
+    apart  where a pause stands behind white space, or first
+    """
+    if not apart and _SIGNS.isdisjoint(pieces):
         return pieces
     quotes = {"'", '"'} if pieces.count('"') % 2 == 0 else {"'"}
     last_word = max((place for place, piece in enumerate(pieces) if piece[0].isalnum()), default=-1)
     kept: list[str] = []
     for place, piece in enumerate(pieces):
         if piece in PAUSES:
-            is_close = place > 0 and matches[place].start() == matches[place - 1].end()
+            is_close = place not in apart
             is_factorial = piece == "!" and kept and kept[-1][-1].isdigit() and is_close
             kept.append(piece if (is_close or place > last_word) and not is_factorial else piece + NAME_MARK)
         elif piece not in quotes:
@@ -105,5 +123,5 @@ def _without_silent_signs(pieces: list[str], matches: list[re.Match[str]]) -> li
 def _capitals(written: list[str], starts: list[bool]) -> Capitals:
     inner = {piece.split("'", 1)[0] or piece for piece, start in zip(written, starts, strict=True) if not start}
     names = {piece.lower() for piece in inner if piece[0].isupper() and len(piece) > 1}
-    plain = {piece for piece in inner if piece[0].islower()}
-    return Capitals(frozenset(names - _TELLS_NOTHING), frozenset(plain - _TELLS_NOTHING))
+    plain = [piece for piece in inner - _TELLS_NOTHING if piece[0].islower()]
+    return Capitals(frozenset(names - _TELLS_NOTHING), frozenset(plain))
