@@ -33,6 +33,7 @@ from llmkit.types import Usage
 if TYPE_CHECKING:
     from gateway.judging import Judge, Judging
     from gateway.semantic_cache import Asked, Found, SemanticCache
+    from gateway.shadow import ShadowHit
 
 LARGEST_STREAM_BYTES = 4 << 20
 """Of text beyond which a stream is not kept while it passes."""
@@ -138,21 +139,26 @@ class Caching:
         found = await semantic.cache.find(
             asked, serve=semantic.serves, judge=None if judged is None else judged.judge.name
         )
-        if found is not None and not semantic.serves:
-            question = asked.key.hex()[:16]
-            semantic.on_shadow(
-                context.facts.request_id, entry_id(found.match.digest), question, found.alias is not None
-            )
-        return _Lead(semantic, judged, asked, found)
+        if found is None or semantic.serves:
+            return _Lead(semantic, judged, asked, found)
+        request_id, entry = context.facts.request_id, entry_id(found.match.digest)
+        semantic.on_shadow(request_id, entry, asked.key.hex()[:16], found.alias is not None)
+        if request.options.no_store:
+            return None
+        hit = semantic.cache.note_shadow(asked, found, request_id=request_id, entry=entry)
+        return _Lead(semantic, judged, asked, found, hit)
 
 
 class _Lead(Struct, frozen=True):
-    """A question that the semantic cache may learn, and the answer that it has found, if any."""
+    """A question that the semantic cache may learn, and the answer that it has found, if any; `hit` if that is only to
+    be compared.
+    """
 
     semantic: InOtherWords
     judged: Judged | None
     asked: "Asked"
     found: "Found | None"
+    hit: "ShadowHit | None" = None
 
     @property
     def answer(self) -> "Found | None":
@@ -171,9 +177,9 @@ class _Lead(Struct, frozen=True):
         self.semantic.cache.remember(self.asked)
         if self.judged is not None:
             self.judged.judging.learn(self.asked, digest, self.judged.judge)
-        if self.found is not None:
+        if self.hit is not None and self.found is not None:
             equal = _text_of(document) == _text_of(decode_object(self.found.match.hit.body))
-            self.semantic.cache.note_comparison(self.found, equal=equal)
+            self.semantic.cache.note_comparison(self.hit, equal=equal)
 
 
 def _text_of(document: Mapping[str, Any]) -> object:

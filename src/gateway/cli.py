@@ -47,6 +47,9 @@ _PROVES = frozenset(("ledger.verify", "backup"))
 _FIRST = "keys.create"
 """The only one of these commands that makes a data directory: a key may be made before the first start."""
 
+_OF_A_PROCESS = frozenset(("cache.shadow",))
+"""What only the memory of a running gateway knows."""
+
 _LAST_PORT = 65535
 _LONGEST_LABEL = 63
 
@@ -231,6 +234,8 @@ def _run_anywhere(path: Path, name: str, given: Mapping[str, Any], on_note: Call
             pause.wait(0.1)
             continue
         try:
+            if name in _OF_A_PROCESS:
+                raise CommandError(f"only a running gateway remembers that, in its memory: none runs on {path}")
             books = open_books(owned, None)
             try:
                 result = books.commands.run(name, given, on_note=on_note)
@@ -311,6 +316,8 @@ def _shown(name: str, value: Any) -> str:
             return datetime.fromtimestamp(value / 1000, UTC).isoformat(" ", "seconds")
         except (OverflowError, ValueError):
             return "after the year 9999"
+    if isinstance(value, str) and not value.isprintable():
+        return json.dumps(value)
     return f"{format_usd(value)} USD" if name.endswith("_nanousd") else str(value)
 
 
@@ -415,6 +422,9 @@ def _parser() -> argparse.ArgumentParser:
     purge = _add(actions, shared, "cache.purge", "let nothing that was remembered until now be served", "tenant", "all")
     purge.add_argument("--tenant", help="of this tenant")
     purge.add_argument("--all", action="store_true", default=None, help="of every tenant")
+    words = "the last answers that the shadow mode has withheld, oldest first: which two questions were taken for one"
+    shadow = _add(actions, shared, "cache.shadow", words, "tenant")
+    shadow.add_argument("--tenant", help="of this tenant; default: of all")
     words = "say whether the semantic cache takes two texts for one question, and why not"
     explain = actions.add_parser("explain", parents=[shared], help=words, description=words)
     explain.add_argument("--a", required=True, metavar="TEXT", help="what is asked")

@@ -100,6 +100,7 @@ class Commands:
         self._of_the_cache: dict[str, Command] = {
             "cache.stats": lambda _: self._cache_stats(),
             "cache.purge": self._purge,
+            "cache.shadow": self._shadow,
         }
 
     def run(self, name: str, arguments: Arguments, *, on_note: Callable[[str], None] = lambda words: None) -> Any:
@@ -279,12 +280,17 @@ class Commands:
             told["judge"] = self._judging.stats()
         return told
 
+    def _shadow(self, arguments: Arguments) -> list[dict[str, Any]]:
+        """The last answers that the semantic cache has withheld in this process, with their questions."""
+        tenant = self._tenant(arguments)
+        if self._semantic is None:
+            raise CommandError("the semantic cache is not turned on")
+        return [asdict(hit) for hit in self._semantic.shadow.told(tenant)]
+
     def _purge(self, arguments: Arguments) -> dict[str, Any]:
-        tenant = _optional_text(arguments, "tenant")
-        if (tenant is None) is not (arguments.get("all") is True):
+        if (arguments.get("tenant") is None) is not (arguments.get("all") is True):
             raise CommandError("purge needs either a tenant or --all")
-        if tenant is not None and tenant not in self._keys.tenants():
-            raise CommandError(f"there is no tenant {tenant!r}")
+        tenant = self._tenant(arguments)
         removed = drive(self._cache.purge(tenant))
         if self._judging is not None:
             self._judging.forget(tenant)
@@ -294,6 +300,13 @@ class Commands:
             except CacheUnavailable as error:
                 raise CommandError(f"the answers were purged, but their questions are still kept: {error}") from error
         return {"tenant": tenant, "removed": removed}
+
+    def _tenant(self, arguments: Arguments) -> str | None:
+        """The tenant that is named, which must be there; None if none is."""
+        tenant = _optional_text(arguments, "tenant")
+        if tenant is not None and tenant not in self._keys.tenants():
+            raise CommandError(f"there is no tenant {tenant!r}")
+        return tenant
 
 
 def _text(arguments: Arguments, name: str) -> str:

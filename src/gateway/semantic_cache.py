@@ -31,6 +31,7 @@ from gateway.semantic.eligible import Ineligible, read_eligible, refusal
 from gateway.semantic.grey import bar
 from gateway.semantic.turn import Unfit, asking, question_of
 from gateway.semantic.verifier import VERSION, Question, Veto, read, verify
+from gateway.shadow import ShadowHit, ShadowHits
 from gateway.tally import Tally
 
 MOST_WORDINGS: Final = 8
@@ -87,9 +88,14 @@ class Asked(Struct, frozen=True):
 
 
 class Found(Struct, frozen=True):
-    """An answer in other words; `alias` by whose verdict it is one, None if by the verifier's alone."""
+    """An answer in other words.
+
+    wording  the question that it is the answer to
+    alias    by whose verdict it is one, None if by the verifier's alone
+    """
 
     match: Match
+    wording: Question
     alias: Alias | None = None
 
 
@@ -97,6 +103,7 @@ class SemanticCache:
     """The index over the answers of an exact cache; safe from any thread.
 
     aliases  what judges have said, in the same index
+    shadow   the last answers that were withheld, in words; kept in memory, whatever is reloaded
     """
 
     def __init__(
@@ -119,6 +126,7 @@ class SemanticCache:
         self._clock = clock
         self._on_error = on_error
         self.aliases = Aliases(index, ttl_s=ttl_s, clock=clock)
+        self.shadow = ShadowHits()
         self._tally = Tally(_FAMILIES)
 
     async def ask(self, messages: Messages, tenant: str, key_of: KeyOf) -> Asked | None:
@@ -162,10 +170,26 @@ class SemanticCache:
         else:
             self._index.store(asked.key, entry, ttl_s=None)
 
-    def note_comparison(self, found: Found, *, equal: bool) -> None:
+    def note_shadow(self, asked: Asked, found: Found, *, request_id: str, entry: str) -> ShadowHit:
+        """An answer was withheld: remember the two questions, unless their tenant was purged since it was asked."""
+        hit = ShadowHit(
+            at_ms=self._clock.wall_ms(),
+            tenant=asked.tenant,
+            request_id=request_id,
+            entry=entry,
+            judged=found.alias is not None,
+            asked=asked.question.text,
+            stored=found.wording.text,
+        )
+        self.shadow.note(hit)
+        if asked.epoch != self._index.epoch(asked.tenant):
+            self.shadow.forget(asked.tenant)
+        return hit
+
+    def note_comparison(self, hit: ShadowHit, *, equal: bool) -> None:
         """An answer that was withheld, and the one that came from the upstream, say the same, or not."""
-        family = "comparisons" if found.alias is None else "judged_comparisons"
-        self._tally.count(family, "equal" if equal else "different")
+        hit.equal = equal
+        self._tally.count("judged_comparisons" if hit.judged else "comparisons", "equal" if equal else "different")
 
     async def is_answered(self, digest: bytes, tenant: str) -> bool:
         """Whether the exact cache has an answer under a digest."""
@@ -181,7 +205,10 @@ class SemanticCache:
 
     async def purge(self, tenant: str | None) -> int:
         """Forget the wordings of a tenant, or of all; how many keys were removed. Raises CacheUnavailable."""
-        return await self._index.purge(tenant)
+        try:
+            return await self._index.purge(tenant)
+        finally:
+            self.shadow.forget(tenant)
 
     def stats(self) -> dict[str, Any]:
         """What the index holds and did, as ExactCache.stats() says it; and, since the start, how often what happened.
@@ -233,7 +260,7 @@ class SemanticCache:
                 continue
             match = await self._match(asked, wording.question)
             if match is not None:
-                return Outcome.HIT, Found(match)
+                return Outcome.HIT, Found(match, wording.question)
             outcome = Outcome.GONE
         return outcome, None
 
@@ -241,7 +268,7 @@ class SemanticCache:
         for alias in await self.aliases.of(asked.tenant, asked.partition, asked.question, judge):
             match = await self._match(asked, alias.other)
             if match is not None:
-                return Found(match, alias)
+                return Found(match, alias.other, alias)
         return None
 
     async def _match(self, asked: Asked, wording: Question) -> Match | None:

@@ -449,6 +449,10 @@ class SignalTest(unittest.TestCase):
                     self.assertEqual(headers["x-gateway-cache"], expected, text)
             self.assertEqual(set(gateway.wait_for_event("semantic_shadow")), _SHADOW)
             self.assertEqual(gateway.cli("cache", "stats")["semantic"]["lookups"]["shadowed"], 1)
+            (hit,) = gateway.cli("cache", "shadow", "--tenant", "acme")
+            self.assertEqual((hit["asked"], hit["stored"]), ("WHERE IS THE LOUVRE", "Where is the Louvre?"))
+            told = "".join(gateway.errors) + gateway.call("GET", "/metrics")[2].decode()
+            self.assertNotIn("louvre", told.lower())
 
     def test_a_semantic_cache_that_was_not_opened_stays_closed(self) -> None:
         """Until the next start, and somebody is told."""

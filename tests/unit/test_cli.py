@@ -8,7 +8,7 @@ import unittest
 from pathlib import Path
 from typing import Any
 
-from gateway.cli import main
+from gateway.cli import _for_people, main
 from tests.support.process import call_cli, environment
 from tests.support.world import CONFIG, RealWorld, chat
 
@@ -227,6 +227,20 @@ class WordsTest(CommandLineCase):
         self.assertIn("    hit            0", out[start:])
         told = json.loads(self.call("cache", "stats", "--json")[0])
         self.assertEqual(told["semantic"]["entries"], 0)
+
+    def test_what_only_a_process_remembers_is_not_looked_for_elsewhere(self) -> None:
+        """No file has it, so that an empty answer would be wrong."""
+        self.key()
+        out, err = self.call("cache", "shadow", status=1)
+        self.assertEqual((out, "only a running gateway remembers that" in err), ("", True), err)
+
+    def test_text_of_others_moves_no_cursor(self) -> None:
+        """What a terminal would obey is shown escaped; other scripts are shown as they are."""
+        shown = _for_people([{"asked": "a\x1b[2Jb\u202ec", "stored": "où est-ce ?", "equal": None}])
+        self.assertEqual(
+            shown.splitlines(),
+            [r'asked              "a\u001b[2Jb\u202ec"', "stored             où est-ce ?", "equal              -"],
+        )
 
     def test_what_a_restore_has_forgotten_stands_under_its_name(self) -> None:
         """In the list of epochs, too."""

@@ -305,6 +305,7 @@ class CommandsTest(unittest.TestCase):
             ("cache.purge", {"all": "yes"}, "--all"),
             ("cache.purge", {"tenant": "nobody"}, "nobody"),
             ("cache.purge", {"tenant": 5}, "tenant"),
+            ("cache.shadow", {"tenant": "nobody"}, "nobody"),
             ("keys.forge", {}, "keys.forge"),
             ("", {}, "''"),
         ]

@@ -497,6 +497,9 @@ class ShadowTest(JudgedCase):
         self.assertEqual(self.semantic.stats()["judged_comparisons"], {"equal": 0, "different": 1})
         self.assertEqual(self.semantic.stats()["comparisons"], {"equal": 0, "different": 0})
         self.assertEqual([judged for *_, judged in self.withheld], [True])
+        (hit,) = self.world.run("cache.shadow")
+        self.assertEqual((hit["asked"], hit["judged"], hit["equal"]), (NEAR, True, False))
+        self.assertEqual(hit["stored"], ASKED)
         self.assertEqual(self.counted("audits"), {})
 
 

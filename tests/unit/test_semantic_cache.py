@@ -12,11 +12,13 @@ from msgspec.structs import replace
 from gateway import semantic_cache
 from gateway.commands import CommandError
 from gateway.drive import drive
-from gateway.errors import ModelNotAllowed, Overloaded, RateLimited
+from gateway.errors import AllProvidersFailed, ModelNotAllowed, Overloaded, RateLimited
+from gateway.fake_provider import FakeProvider
 from gateway.keys import ShownKey
 from gateway.semantic import verifier
 from gateway.semantic.verifier import read
-from gateway.semantic_cache import MOST_WORDINGS, Asked
+from gateway.semantic_cache import MOST_WORDINGS, Asked, Found
+from gateway.shadow import MOST_HITS
 from tests.support.semantic import ASKED, ON, SemanticCase
 from tests.support.world import CONFIG, RealWorld, chat
 
@@ -361,6 +363,99 @@ class ShadowTest(SemanticCase):
         served = self.reloaded(ON + CONFIG)
         self.assertEqual(self.ask("PLEASE, " + OTHER_WORDS, gateway=served)[0], "semantic")
         self.assertEqual(len(self.withheld), 1)
+
+    def shown(self, **arguments: str) -> list[tuple[str, str, bool | None]]:
+        """Which questions were taken for one, and whether they were answered alike, as the command tells it."""
+        told = self.world.run("cache.shadow", **arguments)
+        return [(hit["asked"], hit["stored"], hit["equal"]) for hit in told]
+
+    def test_an_operator_is_shown_which_questions_were_taken_for_one(self) -> None:
+        """Oldest first, with the answer that was withheld, and whether the upstream then said the same."""
+        self.ask(THERE)
+        self.clock.advance(7)
+        self.ask(THERE.lower() + " please")
+        self.ask(THERE + "!")
+        first, second = self.world.run("cache.shadow")
+        (request_id, entry, _, _), _ = self.withheld
+        expected = {"at_ms": self.clock.wall_ms(), "tenant": "acme", "request_id": request_id, "entry": entry}
+        expected |= {"judged": False, "asked": THERE.lower() + " please", "stored": THERE, "equal": True}
+        self.assertEqual(first, expected)
+        self.assertEqual((second["asked"], second["equal"]), (THERE + "!", False))
+
+    def test_each_tenant_is_shown_alone(self) -> None:
+        """Or all together; one that is not there is refused."""
+        rival = self.world.key("5", tenant="rival")
+        for key in (self.key, rival):
+            self.ask(key=key)
+            self.ask(OTHER_WORDS, key=key)
+        self.assertEqual([hit["tenant"] for hit in self.world.run("cache.shadow")], ["acme", "rival"])
+        self.assertEqual([hit["tenant"] for hit in self.world.run("cache.shadow", tenant="rival")], ["rival"])
+        with self.assertRaisesRegex(CommandError, "nobody"):
+            self.world.run("cache.shadow", tenant="nobody")
+
+    def test_only_the_last_are_shown(self) -> None:
+        """The oldest is let go for a new one."""
+        self.ask()
+        for number in range(MOST_HITS + 2):
+            self.ask(OTHER_WORDS + "!" * number)
+        told = self.shown()
+        self.assertEqual(len(told), MOST_HITS)
+        self.assertEqual((told[0][0], told[-1][0]), (OTHER_WORDS + "!!", OTHER_WORDS + "!" * (MOST_HITS + 1)))
+
+    def test_what_may_not_be_kept_is_not_shown(self) -> None:
+        """It is counted and logged by its digest."""
+        self.ask()
+        self.ask(OTHER_WORDS, cache={"no-store": True})
+        self.assertEqual((self.shown(), len(self.withheld)), ([], 1))
+        self.assertEqual(self.counted("lookups"), {"miss": 1, "shadowed": 1})
+
+    def test_an_answer_that_never_came_was_not_compared(self) -> None:
+        """Nor one that is not kept."""
+        self.ask()
+        self.upstream = FakeProvider([{"status": 500}, {"text": "Par", "finish_reason": "length"}], name="up")
+        self.gateway = self.reloaded(self.config)
+        with self.assertRaises(AllProvidersFailed):
+            self.ask(OTHER_WORDS)
+        self.ask(OTHER_WORDS + "!")
+        self.assertEqual([equal for *_, equal in self.shown()], [None, None])
+
+    def test_a_reload_forgets_nothing_that_was_shown(self) -> None:
+        """Also one into the mode that serves; a restart does."""
+        self.ask()
+        self.ask(OTHER_WORDS)
+        served = self.reloaded(ON + CONFIG)
+        self.assertEqual(self.ask("PLEASE, " + OTHER_WORDS, gateway=served)[0], "semantic")
+        self.assertEqual(self.shown(), [(OTHER_WORDS, ASKED, True)])
+        self.restart()
+        self.assertEqual(self.shown(), [])
+
+    def test_a_purge_forgets_what_was_shown(self) -> None:
+        """Of its tenant, or of all, and what was asked before it."""
+        rival = self.world.key("5", tenant="rival")
+        for key in (self.key, rival):
+            self.ask(key=key)
+            self.ask(OTHER_WORDS, key=key)
+        asked = drive(self.semantic.ask([USER], "acme", lambda message: b"p" * 32))
+        self.world.run("cache.purge", tenant="acme")
+        self.assertEqual([hit["tenant"] for hit in self.world.run("cache.shadow")], ["rival"])
+        assert asked is not None
+        found = Found(mock.Mock(), asked.question)
+        self.semantic.note_shadow(asked, found, request_id="req_late", entry="late")
+        self.assertEqual([hit["tenant"] for hit in self.world.run("cache.shadow")], ["rival"])
+        self.world.run("cache.purge", all=True)
+        self.assertEqual(self.shown(), [])
+
+    def test_the_questions_are_nowhere_else(self) -> None:
+        """Not in the counts, which become metrics, and not in what the log is told."""
+        self.ask()
+        self.ask(OTHER_WORDS)
+        told = json.dumps([self.world.run("cache.stats"), self.withheld])
+        self.assertNotIn("france", told.lower())
+
+    def test_there_is_nothing_to_show_where_it_was_never_opened(self) -> None:
+        """And that is said."""
+        with RealWorld() as world, self.assertRaisesRegex(CommandError, "not turned on"):
+            world.run("cache.shadow")
 
 
 class TroubleTest(SemanticCase):
