@@ -42,7 +42,7 @@ connection.LINGER_S = app.SWEEP_EVERY_S = 3600.0
 from gateway.cli import serve_main
 sys.exit(serve_main(sys.argv[1:]))
 """
-"""`python -m gateway.api`, but that a thread stays with its connection until the next request, and that nobody sweeps."""
+"""`python -m gateway.api`, but that a thread stays with its connection until the next request, and nobody sweeps."""
 
 NOT_MEASURED = 3
 CONTROL_S = 120.0

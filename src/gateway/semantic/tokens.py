@@ -3,7 +3,8 @@
 Decides which words say nothing, and which two words have one key. Everything not dropped here is content, small words
 and signs included. Rules:
 - the first auxiliary says kind and mode, and is no token; every later one is
-- an article says nothing before a noun; before a small word, a sign or the end it is a name (vitamin a, the who)
+- an article before a noun is no token, but told beside it; before a small word, a sign or the end it is a name
+  (vitamin a, the who)
 - `have` at the end of a question with `do` says nothing: what does it have
 - a unit is a unit behind a number only, and `of` behind a unit says nothing
 - in a question about a film, a song or a book a word has no synonym: it may be the name
@@ -32,10 +33,10 @@ NUMBER: Final = "#"
 
 
 class Token(Struct, frozen=True):
-    """One thing said. `has_article` if an article stood before it; `counts` as one or many."""
+    """One thing said. `article` is what stood before it: "the", "a" for `an` as well, or ""; `counts` as one or many."""
 
     key: str
-    has_article: bool = False
+    article: str = ""
     counts: Count = Count.UNTOLD
 
 
@@ -91,10 +92,10 @@ def _tokens(words: Sequence[str], counts: Sequence[Count]) -> list[Token]:
     tokens: list[Token] = []
     keeps_all = not MENTIONS.isdisjoint(words)
     of_works = any(map(_is_of_works, filter(str.isalpha, words)))
-    has_article, behind_number, behind_unit, before = False, False, False, ""
+    article, behind_number, behind_unit, before = "", False, False, ""
     for (word, following), count in zip(pairwise([*words, ""]), counts, strict=True):
         if word in ARTICLES and is_noun(following) and not keeps_all:
-            has_article = True
+            article = "the" if word == "the" else "a"
             continue
         if word == OF and behind_unit:
             continue
@@ -102,8 +103,8 @@ def _tokens(words: Sequence[str], counts: Sequence[Count]) -> list[Token]:
             continue
         unit = _UNITS.get(word) if behind_number else None
         key = unit or _key(word, of_works=of_works)
-        tokens.append(Token(key, has_article, count))
-        has_article, behind_number, behind_unit, before = False, key[0] == NUMBER, unit is not None, word
+        tokens.append(Token(key, article, count))
+        article, behind_number, behind_unit, before = "", key[0] == NUMBER, unit is not None, word
     return tokens
 
 
