@@ -100,7 +100,7 @@ def _starts(written: list[str]) -> list[bool]:
 
 
 def _is_titled(written: list[str], starts: list[bool]) -> bool:
-    """Whether a text is a Title Like This One: a small word has a capital, and no auxiliary or other word is without."""
+    """Whether a text is a Title Like This One: a small word has a capital, and no auxiliary or content is without."""
     inner = [piece for piece, start in zip(written, starts, strict=True) if not start and len(piece) > 1]
     if not any(piece.istitle() and piece.lower() in CLOSED for piece in inner):
         return False
