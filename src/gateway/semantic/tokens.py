@@ -33,7 +33,7 @@ NUMBER: Final = "#"
 
 
 class Token(Struct, frozen=True):
-    """One thing said. `article` stood before it: "the", "a" for `an` as well, or "" for none; `counts` as one or many."""
+    """One thing said. `article` stood before it: "the", "a" for `an` as well, or ""; `counts` as one or many."""
 
     key: str
     article: str = ""
