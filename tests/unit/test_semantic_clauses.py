@@ -211,7 +211,9 @@ class TokensTest(QuestionCase):
         """But where something is done to a thing."""
         self.different("what is the matrix?", "what is a matrix?", Veto.ARTICLE)
         self.different("who sang in the band?", "who sang in a band?", Veto.ARTICLE)
-        self.same("what is an engine?", "what is engine?", "What is an engine?")
+        self.different("what are the doors?", "what are doors?", Veto.ARTICLE)
+        self.different("what is ten to the six?", "what is ten to six?", Veto.CONTENT)
+        self.same("what is a diesel engine?", "what is diesel engine?", "what are diesel engines?")
         for question in (
             "how do I open {} file",
             "how should I open {} file",
@@ -252,6 +254,12 @@ class TokensTest(QuestionCase):
             ("How do you say the dog in French?", "How do you say a dog in French?"),
             ("How do you pronounce a tree?", "How do you pronounce the tree?"),
             ("How do you spell um now?", "How do you spell uh now?"),
+            ("Is color a word in Rome?", "Is colour a word in Rome?"),
+            ("Are colors words in Rome?", "Are color words in Rome?"),
+            ("How many letters does color have?", "How many letters does colour have?"),
+            ("How many syllables does pants have?", "How many syllables does trousers have?"),
+            ("How is color spelled?", "How is colour spelled?"),
+            ("How is color pronounced?", "How is colour pronounced?"),
             ("Is really word of Latin origin?", "Is actually word of Latin origin?"),
             ("Is the phrase really Latin?", "Is the phrase actually Latin?"),
             ("Translate the tree to French", "Translate a tree to French"),

@@ -19,6 +19,7 @@ class DefiniteTest(QuestionCase):
             self.different(f"why does {word} file vanish", f"why do {word} files vanish", Veto.COUNT)
         self.different("is the old file safe", "are the old files safe", Veto.COUNT)
         self.different("is my kid ill", "are my children ill", Veto.COUNT)
+        self.different("who was the first king of Rome", "who were the first kings of Rome", Veto.COUNT)
 
     def test_the_file_is_not_files(self) -> None:
         """One of them is certain, and so is that the other is many."""

@@ -55,6 +55,8 @@ class SignsTest(QuestionCase):
     def test_a_factorial_counts(self) -> None:
         """A number and an exclamation mark."""
         self.different("What is 5!", "What is 5?", Veto.CONTENT)
+        self.different("what does ? do in Kotlin", "what does ?. do in Kotlin", Veto.CONTENT)
+        self.different("what does cd .. do", "what does cd . do", Veto.CONTENT)
         self.same("Is it 5 km!", "Is it 5 km?")
 
     def test_every_other_sign_counts(self) -> None:

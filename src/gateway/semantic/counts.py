@@ -62,7 +62,7 @@ def _in_phrase(opener: str, phrase: Sequence[str], frame: Frame | None) -> list[
         endings[verb] = _UNTOLD
     if opener in _DEFINITE or opener == _SUBJECT:
         least = 0
-    elif opener in _INDEFINITE or any(map(_is_number, phrase)):
+    elif opener in _INDEFINITE or any(map(is_cardinal, phrase)):
         least = len(phrase)
     else:
         least = 1 if phrase[1:] or not opener else 0
@@ -74,7 +74,7 @@ def _in_phrase(opener: str, phrase: Sequence[str], frame: Frame | None) -> list[
 
 def _shows(word: str, ending: Count) -> bool:
     """Whether a word says that the next one is its verb, or is counted by it."""
-    return ending is _MANY or _is_number(word)
+    return ending is _MANY or is_cardinal(word)
 
 
 def _verb(endings: Sequence[Count]) -> int | None:
@@ -91,8 +91,9 @@ def _ending(word: str) -> Count:
     return _ONE if base == word else _MANY
 
 
-def _is_number(word: str) -> bool:
-    return word[0].isdigit() or word in lexicon.NUMBERS
+def is_cardinal(word: str) -> bool:
+    """Whether a word says how many: five, 5; not fifth."""
+    return word[-1:].isdigit() or (word in lexicon.NUMBERS and lexicon.NUMBERS[word].isdigit())
 
 
 _SUBJECT: Final = " "

@@ -60,8 +60,8 @@ PREPOSITIONS: Final = word_set(
 POSSESSIVE: Final = "'s"
 """What is parted from a noun; a word of its own from then on."""
 
-MENTIONS: Final = word_set("say spell pronounce translate word phrase")
-"""Words of a question about words, in which even an article or a sound may be what is asked about."""
+MENTIONS: Final = word_set("say spell spelled pronounce pronounced translate word words phrase letters syllables")
+"""Words of a question about words, in which an article, a sound or a spelling may be what is asked about."""
 
 QUESTION_WORDS: Final = word_set("what which who whom whose where when why how")
 

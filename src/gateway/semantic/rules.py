@@ -121,8 +121,14 @@ def count(asked: Question, stored: Question) -> str | None:
 
 
 def article(asked: Question, stored: Question) -> str | None:
-    """The matrix is not a matrix; but what is done to a file is done to the file, and an article may be left out."""
-    return None if asked.frame in _OF_DEEDS else _opposed(asked.articles, stored.articles)
+    """The matrix is not a matrix, nor are the doors doors. What is done to a file is done to the file, and beside other
+    words an article may be left out.
+    """
+    if asked.frame in _OF_DEEDS:
+        return None
+    if len(asked.keys) == 1 and asked.articles.definite != stored.articles.definite:
+        return asked.keys[0]
+    return _opposed(asked.articles, stored.articles)
 
 
 RULES: Final[tuple[tuple[Veto, Rule], ...]] = (

@@ -130,7 +130,7 @@ def _without_silent_signs(pieces: list[str], apart: set[int]) -> list[str]:
     kept: list[str] = []
     for place, piece in enumerate(pieces):
         if piece in PAUSES:
-            is_close = place not in apart
+            is_close = place not in apart and not (kept and kept[-1].endswith(NAME_MARK))
             is_factorial = piece == "!" and kept and kept[-1][-1].isdigit() and is_close
             kept.append(piece if (is_close or place > last_word) and not is_factorial else piece + NAME_MARK)
         elif piece not in quotes:
