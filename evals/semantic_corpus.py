@@ -85,6 +85,7 @@ WRITTEN: Mapping[str, Source] = {
     "generated": _own("generated_pairs.jsonl", generated),
     "near_misses": _own("near_misses.jsonl"),
     "rewordings": _own("rewordings.jsonl"),
+    "later": _own("later.jsonl"),
 }
 """The sets that were written for this project."""
 

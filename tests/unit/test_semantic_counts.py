@@ -19,6 +19,7 @@ class DefiniteTest(QuestionCase):
             self.different(f"why does {word} file vanish", f"why do {word} files vanish", Veto.COUNT)
         self.different("is the old file safe", "are the old files safe", Veto.COUNT)
         self.different("is my kid ill", "are my children ill", Veto.COUNT)
+        self.different("who was the first king of Rome", "who were the first kings of Rome", Veto.COUNT)
 
     def test_the_file_is_not_files(self) -> None:
         """One of them is certain, and so is that the other is many."""
@@ -85,12 +86,6 @@ class BareTest(QuestionCase):
         self.same("what ticket office is open in Rome", "what tickets office is open in Rome")
         self.same("what ticket office is open in Rome", "what ticket offices are open in Rome")
         self.different("what part of the old file is safe", "what part of the old files is safe", Veto.COUNT)
-
-    def test_a_possessive_mark_may_be_left_out(self) -> None:
-        """Then the owner looks like many; not so behind a definite word, where it may be many."""
-        self.same("who is obama's wife", "who is obamas wife")
-        self.same("where can I buy obama's book", "where can I buy obamas book")
-        self.different("is the dog's food safe", "is the dogs food safe", Veto.COUNT)
 
 
 class VerbTest(QuestionCase):

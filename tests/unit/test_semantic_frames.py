@@ -1,5 +1,7 @@
 """Question frames: openings that ask for one thing, and openings that nearly do."""
 
+import itertools
+
 from gateway.semantic.verifier import Veto
 from tests.support.questions import QuestionCase
 
@@ -9,15 +11,13 @@ SAME = (
         "How can I reset a router?",
         "How could I reset a router?",
         "How would I reset a router?",
-        "How do we reset a router?",
         "How does one reset a router?",
-        "How do you reset a router?",
         "How to reset a router?",
         "What is the way to reset a router?",
         "What are the steps to reset a router?",
         "What is the procedure to reset a router?",
         "What steps do I take to reset a router?",
-        "What steps should we follow to reset a router?",
+        "What steps should I follow to reset a router?",
         "What do I need to do to reset a router?",
         "What do I have to do to reset a router?",
         "In what way can I reset a router?",
@@ -87,7 +87,6 @@ SAME = (
     ("Who wrote Dune?", "Which person wrote Dune?"),
     (
         "Can I park in Rome?",
-        "Can we park in Rome?",
         "Could I park in Rome?",
         "May I park in Rome?",
         "Can one park in Rome?",
@@ -101,26 +100,23 @@ SAME = (
         "Is there a way to park in Rome?",
         "Is there any way to park in Rome?",
         "Am I able to park in Rome?",
-        "Are we able to park in Rome?",
     ),
     (
         "Am I allowed to park in Rome?",
         "Am I permitted to park in Rome?",
-        "Are we allowed to park in Rome?",
         "Is it allowed to park in Rome?",
         "Is it permitted for me to park in Rome?",
         "Can I park in Rome?",
     ),
-    ("Should I tip in Japan?", "Should you tip in Japan?", "Can you tell me if I should tip in Japan?"),
+    ("Should I tip in Japan?", "Should one tip in Japan?", "Can you tell me if I should tip in Japan?"),
     (
         "Do I need to tip in Japan?",
         "Do I have to tip in Japan?",
         "Must I tip in Japan?",
         "Have I got to tip in Japan?",
         "Am I required to tip in Japan?",
-        "Are we obliged to tip in Japan?",
         "Is it necessary to tip in Japan?",
-        "Is it compulsory for us to tip in Japan?",
+        "Is it compulsory for me to tip in Japan?",
         "Can you tell me if I need to tip in Japan?",
     ),
     ("What kind of money do Swedes use?", "Which type of money do Swedes use?", "What sort of money do Swedes use?"),
@@ -185,6 +181,25 @@ class FramesTest(QuestionCase):
     def test_another_frame_is_the_reason(self) -> None:
         """It is said what was asked for."""
         self.different("Where is the bank?", "When is the bank?", Veto.FRAME)
+
+    def test_who_acts_is_part_of_what_is_asked(self) -> None:
+        """What we can do not everybody can, and `you` may be the one who answers."""
+        for question in (
+            "how do {} store data",
+            "how can {} store data",
+            "how should {} store data",
+            "can {} see infrared light",
+            "should {} sleep",
+            "do {} need to sleep",
+            "must {} sleep",
+            "have {} got to sleep",
+            "tell me how {} store data",
+            "tell me how {} can store data",
+            "tell me if {} should store data",
+        ):
+            asked = [question.format(who) for who in ("I", "we", "you")]
+            for one, other in itertools.combinations(asked, 2):
+                self.different(one, other)
 
     def test_narrower_senses_differ_from_each_other_only(self) -> None:
         """What can I do may mean either."""

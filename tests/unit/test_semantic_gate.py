@@ -111,7 +111,7 @@ class CommittedTest(unittest.TestCase):
     def test_it_is_what_the_code_beside_it_says_of_the_pairs_beside_it(self) -> None:
         """Another verifier or another pair turns this red until `python -m evals --only semantic_gate` was run."""
         sets = {name: pairs for name, pairs in semantic_corpus.sets().items() if name in self.artifact["sets"]}
-        own = {name: sets[name] for name in ("generated", "near_misses", "rewordings")}
+        own = {name: sets[name] for name in semantic_corpus.WRITTEN}
         now = json.loads(json.dumps(semantic_gate.scored(own, None, set())))
         self.assertEqual({name: self.artifact["sets"][name] for name in own}, now["sets"])
         self.assertEqual(self.artifact["verifier"], now["verifier"])

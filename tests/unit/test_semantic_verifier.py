@@ -32,6 +32,7 @@ NEAR_MISSES = (
     (Veto.ORDER, "How do I fly from Rome to Bari?", "How do I fly from Bari to Rome?"),
     (Veto.COUNT, "How do I open the file?", "How do I open the files?"),
     (Veto.ORDER, "What does Ann think of Bob?", "What does Bob think of Ann?"),
+    (Veto.ARTICLE, "what is the matrix", "what is a matrix"),
 )
 
 HOSTILE = (
@@ -113,7 +114,7 @@ class PromiseTest(unittest.TestCase):
     def test_the_version_is_part_of_the_key(self) -> None:
         """A change of the rules finds no old entry: this digest changes with VERSION only, or VERSION was forgotten."""
         key = read("How do I cancel my order?").key.hex()
-        self.assertEqual((VERSION, key[:16]), (3, "4eb18634217281aa"))
+        self.assertEqual((VERSION, key[:16]), (4, "f29b461e5f1715e7"))
 
     def test_no_text_is_too_much(self) -> None:
         """Long, broken and foreign texts are read, and agree with themselves."""

@@ -55,6 +55,8 @@ class SignsTest(QuestionCase):
     def test_a_factorial_counts(self) -> None:
         """A number and an exclamation mark."""
         self.different("What is 5!", "What is 5?", Veto.CONTENT)
+        self.different("what does ? do in Kotlin", "what does ?. do in Kotlin", Veto.CONTENT)
+        self.different("what does cd .. do", "what does cd . do", Veto.CONTENT)
         self.same("Is it 5 km!", "Is it 5 km?")
 
     def test_every_other_sign_counts(self) -> None:
@@ -129,9 +131,9 @@ class CapitalsTest(QuestionCase):
         self.same("Is Reading or reading by Bob fun?", "Is reading or reading by Bob fun?")
 
     def test_small_words_and_contractions_do_not_tell(self) -> None:
-        """And units do not."""
+        """Nor do names of units."""
         self.same("Does Bob know if I'm late?", "Does Bob know if i'm late?")
-        self.same("Is 5 KG of Edam enough?", "Is 5 kg of Edam enough?")
+        self.same("Is 5 Grams of Edam enough?", "Is 5 grams of Edam enough?")
 
     def test_a_small_word_in_capitals_is_a_name(self) -> None:
         """US, IT, WHO, and vitamin A."""
@@ -143,6 +145,67 @@ class CapitalsTest(QuestionCase):
         ):
             self.different(one, other)
         self.same("Can I Have A Dog In Rome?", "Can I have a dog in Rome?")
+
+    def test_an_article_with_a_capital_before_a_name_is_part_of_it(self) -> None:
+        """The Rock; but not in a title, nor before a small letter."""
+        for one, other in (
+            ("Who is The Rock?", "Who is the Rock?"),
+            ("Who directed The Suicide Squad?", "Who directed Suicide Squad?"),
+            ("Who wrote A Star Is Born?", "Who wrote Star Is Born?"),
+        ):
+            self.different(one, other, Veto.CONTENT)
+        self.different("Who is The Rock?", "Who is a rock?")
+        self.same("What Is The Capital of Peru?", "What is the capital of Peru?")
+        self.same("Where is The bank in Rome?", "Where is the bank in Rome?")
+
+
+class LettersTest(QuestionCase):
+    """Words that are compared as they are written."""
+
+    def test_the_case_of_a_single_letter_tells(self) -> None:
+        """Wherever it stands, whatever the rest looks like."""
+        self.different("what does d do in vim", "what does D do in vim", Veto.CAPITALS)
+        self.different("Is vitamin d a drug?", "Is vitamin D a drug?", Veto.CAPITALS)
+        self.different("What is g in physics?", "What is G in physics?", Veto.CAPITALS)
+        self.same("Do I need a dog?", "do i need a dog?")
+
+    def test_the_case_of_a_command_tells(self) -> None:
+        """Behind a hyphen, a percent sign, a backslash."""
+        for one, other in (
+            ("what does git branch -d do", "what does git branch -D do"),
+            ("what does ls -la do", "what does ls -lA do"),
+            ("what does java -version do", "what does java -Version do"),
+            ("what is %mm in strftime", "what is %MM in strftime"),
+            ("what is \\dd in a regex", "what is \\DD in a regex"),
+            ("what is $path in a shell", "what is $PATH in a shell"),
+            ("what is @override in java", "what is @Override in java"),
+        ):
+            self.different(one, other, Veto.CAPITALS)
+
+    def test_the_case_of_a_measure_tells(self) -> None:
+        """Behind a number, joined to it, or by itself; a number is written in either way."""
+        for one, other in (
+            ("how many watts is 5 mW", "how many watts is 5 MW"),
+            ("how many watts is 5mW", "how many watts is 5MW"),
+            ("how fast is 10 mbps in rome", "how fast is 10 Mbps in rome"),
+            ("how long is one mm in rome", "how long is one Mm in rome"),
+            ("Is 1 mg of lead harmful?", "Is 1 Mg of lead harmful?"),
+            ("How many Mb are in a TB?", "How many MB are in a TB?"),
+        ):
+            self.different(one, other, Veto.CAPITALS)
+        self.same("Is 5kg of Edam enough?", "is 5 kg of edam enough?")
+        self.same("Is 2FA safe on the 3rd of June?", "is 2fa safe on 3RD June?")
+        self.same("is 5 kg enough", "is 5 kilograms enough")
+
+    def test_the_letters_of_a_short_name_tell(self) -> None:
+        """Where capitals tell anything, and both have some."""
+        self.different("What is the boiling point of CO?", "What is the boiling point of Co?", Veto.CAPITALS)
+        self.different("Does Bob pay for 10 MBps in Rome?", "Does Bob pay for 10 Mbps in Rome?", Veto.CAPITALS)
+        self.different("Is LaTeX for Bob?", "Is Latex for Bob?", Veto.CAPITALS)
+        self.different("Co is what?", "CO is what?", Veto.CAPITALS)
+        self.same("Is GitHub for Bob?", "Is Github for Bob?")
+        self.same("Does Bob use the API?", "Does Bob use the api?", "Does Bob use the Api?")
+        self.same("Near Rome?", "NEAR ROME?", "near rome?")
 
     def test_letters_without_a_case_leave_the_others_theirs(self) -> None:
         """In a text of small letters alone, capitals tell nothing."""

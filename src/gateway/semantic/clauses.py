@@ -169,7 +169,11 @@ def _in_one_order(tokens: list[Token]) -> list[Token]:
     if len(tokens) < 3 or tokens[-2].key not in _JOINS:
         return tokens
     left, join, right = tokens[-3:]
-    if not _begins_a_phrase(tokens, len(tokens) - 3) or left.has_article != right.has_article or right.key > left.key:
+    if (
+        not _begins_a_phrase(tokens, len(tokens) - 3)
+        or bool(left.article) != bool(right.article)
+        or right.key > left.key
+    ):
         return tokens
     return [*tokens[:-3], right, join, left]
 
@@ -180,4 +184,4 @@ def _begins_a_phrase(tokens: list[Token], place: int) -> bool:
     before = tokens[place - 1].key if place else ""
     if before == "between":
         return any(token.key == "difference" for token in tokens)
-    return tokens[place].has_article or before in PREPOSITIONS
+    return tokens[place].article != "" or before in PREPOSITIONS

@@ -5,7 +5,6 @@ is asked. Rules:
 - behind a definite word it is: the file is not the files, nor my child my children
 - so it is of a noun with no word before it to say which: when was Alien released is not when was Aliens released
 - behind `a`, `any` or a number it is not; what is counted is compared elsewhere
-- nor is it of a noun before a possessive mark, which people leave out: Obamas wife is Obama's
 - the ending of a verb is none of a noun: behind a plural, where a phrase begins, and where the subject comes first,
   behind a singular
 """
@@ -17,7 +16,7 @@ from typing import Final
 
 from gateway.semantic import lexicon
 from gateway.semantic.frames import Frame
-from gateway.semantic.grammar import POSSESSIVE, is_noun
+from gateway.semantic.grammar import is_noun
 from gateway.semantic.inflection import form_of
 from gateway.semantic.patterns import word_set
 
@@ -43,29 +42,27 @@ def counted(words: Sequence[str], frame: Frame | None, subject: int | None) -> l
     opener, phrase = "", list[str]()
     for place, word in enumerate([*words, ""]):
         if place == subject:
-            counts += _in_phrase(opener, phrase, "", None) if opener and phrase else [_UNTOLD] * len(phrase)
+            counts += _in_phrase(opener, phrase, None) if opener and phrase else [_UNTOLD] * len(phrase)
             opener, phrase = _SUBJECT, []
         if is_noun(word) and word not in _INDEFINITE:
             phrase.append(word)
             continue
         if phrase:
-            counts += _in_phrase(opener, phrase, word, frame if len(counts) < 2 else None)
+            counts += _in_phrase(opener, phrase, frame if len(counts) < 2 else None)
             phrase = []
         counts.append(_UNTOLD)
         opener = word
     return counts[:-1]
 
 
-def _in_phrase(opener: str, phrase: Sequence[str], closer: str, frame: Frame | None) -> list[Count]:
+def _in_phrase(opener: str, phrase: Sequence[str], frame: Frame | None) -> list[Count]:
     """Of the words between two small ones; `frame` is None unless the phrase begins what is said."""
     endings = [_ending(word) for word in phrase]
     if frame and (verb := 0 if frame is Frame.WHO and not opener else _verb(endings)) is not None:
         endings[verb] = _UNTOLD
-    if closer == POSSESSIVE and opener not in _DEFINITE:
-        endings[-1] = _UNTOLD
     if opener in _DEFINITE or opener == _SUBJECT:
         least = 0
-    elif opener in _INDEFINITE or any(map(_is_number, phrase)):
+    elif opener in _INDEFINITE or any(map(is_cardinal, phrase)):
         least = len(phrase)
     else:
         least = 1 if phrase[1:] or not opener else 0
@@ -77,7 +74,7 @@ def _in_phrase(opener: str, phrase: Sequence[str], closer: str, frame: Frame | N
 
 def _shows(word: str, ending: Count) -> bool:
     """Whether a word says that the next one is its verb, or is counted by it."""
-    return ending is _MANY or _is_number(word)
+    return ending is _MANY or is_cardinal(word)
 
 
 def _verb(endings: Sequence[Count]) -> int | None:
@@ -94,8 +91,9 @@ def _ending(word: str) -> Count:
     return _ONE if base == word else _MANY
 
 
-def _is_number(word: str) -> bool:
-    return word[0].isdigit() or word in lexicon.NUMBERS
+def is_cardinal(word: str) -> bool:
+    """Whether a word says how many: five, 5; not fifth."""
+    return word[-1:].isdigit() or (word in lexicon.NUMBERS and lexicon.NUMBERS[word].isdigit())
 
 
 _SUBJECT: Final = " "

@@ -235,6 +235,7 @@ _phrases: Final[Phrases[Ineligible | None]] = Phrases(
         ("the above|following|former|latter|attached|same", Ineligible.DEIXIS),
         ("which|what one|ones", Ineligible.DEIXIS),
         ("as|see above", Ineligible.DEIXIS),
+        ("where is|are the nearest|closest", Ineligible.DEIXIS),
         ("where|what|when|who|how is|are|was|were my|our", Ineligible.PERSONAL),
         ("how much|many is|are|was|were my|our", Ineligible.PERSONAL),
         ("my|our order|orders|parcel|package|refund|booking|reservation|balance", Ineligible.PERSONAL),

@@ -3,6 +3,8 @@
 Decides what is asked for (a way, a time, a reason, permission, ...) from the first words. A row is a possible wrong
 answer, as in the lexicon. Rules:
 - two openings share a frame only if the same answer serves both; a year is not a date, and `should` is not `need`
+- who acts is part of what is asked: what `we` can do, mankind or a company, not everybody can, and `you` may be the one
+  who answers
 - what an opening says besides stays with it: a mode counts, a sense counts against another sense
 """
 
@@ -10,7 +12,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from gateway.semantic.grammar import AUXILIARIES, FIRST_PERSON
+from gateway.semantic.grammar import AUXILIARIES
 from gateway.semantic.patterns import Phrases
 
 
@@ -60,15 +62,15 @@ class Opening(NamedTuple):
 
 
 ROWS: Final = (
-    ("how do|can|could|would i|we|one", Opening(Frame.WAY)),
+    ("how do|can|could|would i|one", Opening(Frame.WAY)),
     ("how does one", Opening(Frame.WAY)),
     ("how do|can|could|would you", Opening(Frame.YOUR_WAY)),
     ("how to", Opening(Frame.WAY)),
     ("what is|are [the|a] way|ways|method|methods|process|procedure|steps to", Opening(Frame.WAY)),
-    ("what steps do|can|should|must i|we take|follow to", Opening(Frame.WAY)),
-    ("what do i|we need|have to do to", Opening(Frame.WAY)),
-    ("in what way|ways can|do i|we", Opening(Frame.WAY)),
-    ("how should i|we|one", Opening(Frame.PROPER_WAY)),
+    ("what steps do|can|should|must i take|follow to", Opening(Frame.WAY)),
+    ("what do i need|have to do to", Opening(Frame.WAY)),
+    ("in what way|ways can|do i", Opening(Frame.WAY)),
+    ("how should i|one", Opening(Frame.PROPER_WAY)),
     ("what is the right|correct|proper way|method|procedure to", Opening(Frame.PROPER_WAY)),
     ("how", Opening(Frame.MANNER)),
     ("how many", Opening(Frame.COUNT)),
@@ -127,24 +129,21 @@ ROWS: Final = (
     ("what is|are the reason|reasons [that|why]", Opening(Frame.REASON)),
     ("who", Opening(Frame.WHO)),
     ("what|which person", Opening(Frame.WHO)),
-    ("can|may|could i|we|one", Opening(Frame.POSSIBILITY)),
+    ("can|may|could i|one", Opening(Frame.POSSIBILITY)),
     ("is it possible to", Opening(Frame.POSSIBILITY, sense="possible")),
-    ("is it possible for me|us to", Opening(Frame.POSSIBILITY, sense="possible")),
+    ("is it possible for me to", Opening(Frame.POSSIBILITY, sense="possible")),
     ("is there [a] way to", Opening(Frame.POSSIBILITY, sense="possible")),
     ("am i able to", Opening(Frame.POSSIBILITY, sense="possible")),
-    ("are we able to", Opening(Frame.POSSIBILITY, sense="possible")),
     ("am i allowed|permitted to", Opening(Frame.POSSIBILITY, sense="allowed")),
-    ("are we allowed|permitted to", Opening(Frame.POSSIBILITY, sense="allowed")),
     ("is it allowed|permitted to", Opening(Frame.POSSIBILITY, sense="allowed")),
-    ("is it allowed|permitted for me|us to", Opening(Frame.POSSIBILITY, sense="allowed")),
-    ("should i|we|you|one", Opening(Frame.ADVICE)),
-    ("do i|we|you|one need to", Opening(Frame.DUTY)),
-    ("have i|we|you got to", Opening(Frame.DUTY)),
-    ("must i|we|you|one", Opening(Frame.DUTY)),
+    ("is it allowed|permitted for me to", Opening(Frame.POSSIBILITY, sense="allowed")),
+    ("should i|one", Opening(Frame.ADVICE)),
+    ("do i|one need to", Opening(Frame.DUTY)),
+    ("have i got to", Opening(Frame.DUTY)),
+    ("must i|one", Opening(Frame.DUTY)),
     ("am i required|obliged to", Opening(Frame.DUTY)),
-    ("are we required|obliged to", Opening(Frame.DUTY)),
     ("is it necessary|required|mandatory|compulsory to", Opening(Frame.DUTY)),
-    ("is it necessary|required|mandatory|compulsory for me|us to", Opening(Frame.DUTY)),
+    ("is it necessary|required|mandatory|compulsory for me to", Opening(Frame.DUTY)),
     ("what|which kind|kinds|type|types|sort|sorts of", Opening(Frame.KIND)),
     ("what|which", Opening(Frame.WHAT)),
     ("what|which of the", Opening(Frame.WHAT)),
@@ -153,11 +152,11 @@ ROWS: Final = (
 )
 
 EMBEDDED_ROWS: Final = (
-    ("how i|we|you [can|could]", Opening(Frame.WAY)),
-    ("how i|we should", Opening(Frame.PROPER_WAY)),
-    ("if|whether i|we can|could|may", Opening(Frame.POSSIBILITY)),
-    ("if|whether i|we should", Opening(Frame.ADVICE)),
-    ("if|whether i|we need to", Opening(Frame.DUTY)),
+    ("how i [can|could]", Opening(Frame.WAY)),
+    ("how i should", Opening(Frame.PROPER_WAY)),
+    ("if|whether i can|could|may", Opening(Frame.POSSIBILITY)),
+    ("if|whether i should", Opening(Frame.ADVICE)),
+    ("if|whether i need to", Opening(Frame.DUTY)),
     ("if|whether", Opening(Frame.YES_NO)),
 )
 """Openings that are questions only behind `tell me` and the like."""
@@ -183,7 +182,6 @@ HOLDS_AUXILIARY: Final = frozenset(
 """Frames whose auxiliary is not part of the opening."""
 
 _YES_NO: Final = Opening(Frame.YES_NO)
-_YOUR_WAY: Final = Opening(Frame.YOUR_WAY)
 _openings: Final = Phrases(ROWS)
 _embedded_openings: Final = Phrases(EMBEDDED_ROWS)
 
@@ -203,11 +201,4 @@ def framed(words: Sequence[str], *, embedded: bool) -> Framed:
     opening, rest = found.value, words[found.length :]
     if opening == _YES_NO and words[0] in AUXILIARIES:
         rest = words
-    elif opening == _YOUR_WAY and not _is_addressed(rest):
-        opening = Opening(Frame.WAY)
     return Framed(opening, rest)
-
-
-def _is_addressed(rest: Sequence[str]) -> bool:
-    """Whether `you` is who is asked, and not anybody: the asker, or what is yours, is in the question too."""
-    return any(word in FIRST_PERSON or word in ("your", "you") for word in rest)

@@ -1,9 +1,9 @@
 """The small words of English that other files need to tell apart. What is on no list here is content.
 
 AUXILIARIES     the first one of a question says its kind and its tense or modality, and is not content
-ARTICLES        say nothing before a noun
+ARTICLES        are no content before a noun
 SILENT          adverbs that stress a question and ask nothing else
-PRONOUNS        forms of one person; `we` asks what `i` asks
+PRONOUNS        forms of one person
 NEGATIONS       told apart only so that a refusal can say so
 """
 
@@ -44,9 +44,9 @@ AUXILIARIES: Final = {
 
 ARTICLES: Final = frozenset({"the", "a", "an"})
 
-SILENT: Final = frozenset({"actually", "currently", "exactly", "really"})
+SILENT: Final = frozenset({"currently", "exactly"})
 
-PRONOUNS: Final = {"we": "i", "me": "i", "us": "i", "our": "my", "him": "he", "them": "they"}
+PRONOUNS: Final = {"me": "i", "us": "we", "him": "he", "them": "they"}
 
 FIRST_PERSON: Final = frozenset({"i", "me", "my", "we", "us", "our"})
 
@@ -60,8 +60,8 @@ PREPOSITIONS: Final = word_set(
 POSSESSIVE: Final = "'s"
 """What is parted from a noun; a word of its own from then on."""
 
-MENTIONS: Final = word_set("say spell pronounce translate word phrase")
-"""Words of a question about words, in which even an article or a sound may be what is asked about."""
+MENTIONS: Final = word_set("say spell spelled pronounce pronounced translate word words phrase letters syllables")
+"""Words of a question about words, in which an article, a sound or a spelling may be what is asked about."""
 
 QUESTION_WORDS: Final = word_set("what which who whom whose where when why how")
 

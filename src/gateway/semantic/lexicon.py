@@ -232,6 +232,8 @@ PHRASAL_VERBS: Final = (
 """Base, past and -ing; the particle; one word for both. The third person is the base and s."""
 
 SET_PHRASES: Final = (
+    ("a few", "some_few"),
+    ("a little", "some_little"),
     ("log|sign into", "log_in to"),
     ("get rid of", "delete"),
     ("gets rid of", "delete"),

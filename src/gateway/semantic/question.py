@@ -16,7 +16,7 @@ from gateway.semantic.text import Text, in_words
 from gateway.semantic.tokens import OF, Said, said
 from gateway.semantic.words import Capitals
 
-VERSION: Final = 3
+VERSION: Final = 4
 """Goes up with every change of what is read or compared; part of every key, so that old entries are found no more."""
 
 BINDERS: Final = frozenset({OF, POSSESSIVE})
@@ -30,6 +30,13 @@ class Counts(NamedTuple):
     many: frozenset[str]
 
 
+class Articles(NamedTuple):
+    """Keys of what has `the` before it, and of what has `a`."""
+
+    definite: frozenset[str]
+    indefinite: frozenset[str]
+
+
 class Question(Struct, frozen=True, array_like=True):
     """What a text asks.
 
@@ -41,6 +48,7 @@ class Question(Struct, frozen=True, array_like=True):
     keys      everything else it says, in order
     capitals  which words are names, as far as the text shows it
     counts    which nouns are one thing and which are many, as far as that is told
+    articles  what has which article; what has none agrees with any
     key       32 bytes; two questions of one meaning have one key, and not the other way about
     """
 
@@ -52,6 +60,7 @@ class Question(Struct, frozen=True, array_like=True):
     keys: tuple[str, ...]
     capitals: Capitals
     counts: Counts
+    articles: Articles
     key: bytes
 
 
@@ -80,9 +89,14 @@ def read_words(text: Text) -> Question:
         keys,
         text.capitals,
         Counts(_counted_as(Count.ONE, told), _counted_as(Count.MANY, told)),
+        Articles(_behind("the", told), _behind("a", told)),
         sha256(repr(document).encode()).digest(),
     )
 
 
 def _counted_as(count: Count, told: Said) -> frozenset[str]:
     return frozenset([token.key for token in told.tokens if token.counts is count])
+
+
+def _behind(article: str, told: Said) -> frozenset[str]:
+    return frozenset([token.key for token in told.tokens if token.article == article])

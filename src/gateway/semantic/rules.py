@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from gateway.semantic.frames import Frame
 from gateway.semantic.grammar import NEGATIONS, POSSESSIVE, PREPOSITIONS
+from gateway.semantic.letters import written_otherwise
 from gateway.semantic.question import BINDERS, Question
 from gateway.semantic.tokens import NUMBER, OF
 
@@ -33,6 +34,7 @@ class Veto(StrEnum):
     TOO_LITTLE = "too_little"
     ORDER = "order"
     COUNT = "count"
+    ARTICLE = "article"
 
 
 class Refutation(Struct, frozen=True):
@@ -41,6 +43,8 @@ class Refutation(Struct, frozen=True):
     veto: Veto
     detail: str
 
+
+_OF_DEEDS: Final = frozenset({Frame.WAY, Frame.PROPER_WAY, Frame.POSSIBILITY, Frame.ADVICE, Frame.DUTY})
 
 Rule = Callable[[Question, Question], str | None]
 """What differs, in words; None if nothing of the rule's kind does."""
@@ -57,9 +61,9 @@ def quoted(asked: Question, stored: Question) -> str | None:
 
 
 def capitals(asked: Question, stored: Question) -> str | None:
-    """A word that is a name here is a plain word there: Turkey and turkey."""
+    """A word that is a name here is a plain word there, or one of other letters: Turkey and turkey, mW and MW."""
     one, other = asked.capitals, stored.capitals
-    return _opposed((one.upper, one.lower), (other.upper, other.lower))
+    return _opposed((one.upper, one.lower), (other.upper, other.lower)) or written_otherwise(one.exact, other.exact)
 
 
 def sense(asked: Question, stored: Question) -> str | None:
@@ -105,12 +109,7 @@ def too_little(asked: Question, stored: Question) -> str | None:
 def order(asked: Question, stored: Question) -> str | None:
     """Who did what to whom: the same order, but for a possessive."""
     one, other = asked.keys, stored.keys
-    if (
-        one == other
-        or _unmarked(one) == _unmarked(other)
-        or _is_possessive_of(one, other)
-        or _is_possessive_of(other, one)
-    ):
+    if one == other or _is_possessive_of(one, other) or _is_possessive_of(other, one):
         return None
     place = next((place for place, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), 0)
     return f"{' '.join(one[place : place + 3])} / {' '.join(other[place : place + 3])}"
@@ -119,6 +118,17 @@ def order(asked: Question, stored: Question) -> str | None:
 def count(asked: Question, stored: Question) -> str | None:
     """The file is not the files; a file and files may be one question."""
     return _opposed(asked.counts, stored.counts)
+
+
+def article(asked: Question, stored: Question) -> str | None:
+    """The matrix is not a matrix, nor are the doors doors. What is done to a file is done to the file, and beside other
+    words an article may be left out.
+    """
+    if asked.frame in _OF_DEEDS:
+        return None
+    if len(asked.keys) == 1 and asked.articles.definite != stored.articles.definite:
+        return asked.keys[0]
+    return _opposed(asked.articles, stored.articles)
 
 
 RULES: Final[tuple[tuple[Veto, Rule], ...]] = (
@@ -134,6 +144,7 @@ RULES: Final[tuple[tuple[Veto, Rule], ...]] = (
     (Veto.TOO_LITTLE, too_little),
     (Veto.ORDER, order),
     (Veto.COUNT, count),
+    (Veto.ARTICLE, article),
 )
 
 
@@ -162,11 +173,6 @@ def _unmatched(asked: Question, stored: Question, is_of_kind: Callable[[str], bo
     if one == other:
         return None
     return " ".join([*sorted((one - other).elements()), "/", *sorted((other - one).elements())])
-
-
-def _unmarked(keys: Sequence[str]) -> list[str]:
-    """Without possessive marks, which people leave out."""
-    return [key for key in keys if key != POSSESSIVE]
 
 
 def _is_possessive_of(one: Sequence[str], other: Sequence[str]) -> bool:

@@ -3,11 +3,13 @@
 Decides which words say nothing, and which two words have one key. Everything not dropped here is content, small words
 and signs included. Rules:
 - the first auxiliary says kind and mode, and is no token; every later one is
-- an article says nothing before a noun; before a small word, a sign or the end it is a name (vitamin a, the who)
+- an article before a noun is no token, but told beside it; before a small word, a sign or the end it is a name
+  (vitamin a, the who), and before a number it says which (to the six)
 - `have` at the end of a question with `do` says nothing: what does it have
 - a unit is a unit behind a number only, and `of` behind a unit says nothing
 - in a question about a film, a song or a book a word has no synonym: it may be the name
-- in a question about words nothing is dropped; nor is stress in a list, before a preposition or at the end
+- in a question about words nothing is dropped, and every word is as it is written; nor is stress dropped in a list,
+  before a preposition or at the end
 - a single word whose meaning is asked is kept as it is written
 """
 
@@ -19,7 +21,7 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 
 from gateway.semantic import lexicon
-from gateway.semantic.counts import Count, counted
+from gateway.semantic.counts import Count, counted, is_cardinal
 from gateway.semantic.frames import HOLDS_AUXILIARY, Frame
 from gateway.semantic.grammar import ARTICLES, AUXILIARIES, CLOSED, MENTIONS, PREPOSITIONS, PRONOUNS, SILENT, is_noun
 from gateway.semantic.inflection import form_of
@@ -32,10 +34,10 @@ NUMBER: Final = "#"
 
 
 class Token(Struct, frozen=True):
-    """One thing said. `has_article` if an article stood before it; `counts` as one or many."""
+    """One thing said. `article` stood before it: "the", "a" for `an` as well, or ""; `counts` as one or many."""
 
     key: str
-    has_article: bool = False
+    article: str = ""
     counts: Count = Count.UNTOLD
 
 
@@ -91,19 +93,19 @@ def _tokens(words: Sequence[str], counts: Sequence[Count]) -> list[Token]:
     tokens: list[Token] = []
     keeps_all = not MENTIONS.isdisjoint(words)
     of_works = any(map(_is_of_works, filter(str.isalpha, words)))
-    has_article, behind_number, behind_unit, before = False, False, False, ""
+    article, behind_number, behind_unit, before = "", False, False, ""
     for (word, following), count in zip(pairwise([*words, ""]), counts, strict=True):
-        if word in ARTICLES and is_noun(following) and not keeps_all:
-            has_article = True
+        if word in ARTICLES and is_noun(following) and not (keeps_all or is_cardinal(following)):
+            article = "the" if word == "the" else "a"
             continue
         if word == OF and behind_unit:
             continue
         if word in SILENT and not (keeps_all or before in _LISTS or following in _LISTS_OR_ENDS):
             continue
         unit = _UNITS.get(word) if behind_number else None
-        key = unit or _key(word, of_works=of_works)
-        tokens.append(Token(key, has_article, count))
-        has_article, behind_number, behind_unit, before = False, key[0] == NUMBER, unit is not None, word
+        key = unit or (word if keeps_all else _key(word, of_works=of_works))
+        tokens.append(Token(key, article, count))
+        article, behind_number, behind_unit, before = "", key[0] == NUMBER, unit is not None, word
     return tokens
 
 

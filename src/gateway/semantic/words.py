@@ -5,7 +5,9 @@ Rules:
   or at the end, and quotes in pairs (what they quote is compared elsewhere)
 - a hyphen, dot, apostrophe or ampersand inside a word is part of it; between two digits a hyphen is a sign
 - a capital tells where the text has both: not where only I has one, in capitals, or in a Title Like This One
-- a small word in capitals is a name: US, IT, WHO, and vitamin A
+- a small word in capitals is a name: US, IT, WHO, and vitamin A; so is an article with a capital before another one:
+  The Who
+- where capitals tell nothing, those of letters.py do
 """
 
 import re
@@ -14,7 +16,8 @@ from typing import Final
 from msgspec import Struct
 
 from gateway.semantic import lexicon
-from gateway.semantic.grammar import CLOSED
+from gateway.semantic.grammar import ARTICLES, AUXILIARIES, CLOSED
+from gateway.semantic.letters import exact
 
 _PIECE: Final = re.compile(
     r"\w+(?:(?:[.'&]|-(?!\d)|(?<!\d)-(?=\d)|(?<=\d)[,:/](?=\d))\w+)*(?:(?<=[^\W\d_])(?:\+\+|#))?|[^\w\s]"
@@ -31,15 +34,19 @@ NAME_MARK: Final = "^"
 
 
 class Capitals(Struct, frozen=True, array_like=True):
-    """Which words of a text have a capital, and which have not; both empty where capitals tell nothing."""
+    """Which words of a text have a capital, and which have not; both empty where capitals tell nothing.
+
+    exact  words of which each letter's case tells all the same, as they are written
+    """
 
     upper: frozenset[str]
     lower: frozenset[str]
+    exact: frozenset[str]
 
 
 _TELLS_NOTHING: Final = CLOSED | lexicon.ANY_CASE | frozenset(name for names in lexicon.UNITS for name in names.split())
+_NONE: Final[frozenset[str]] = frozenset()
 _I: Final = frozenset({"I", "I'm", "I've", "I'd", "I'll"})
-_NO_CAPITALS: Final = Capitals(frozenset(), frozenset())
 
 
 class Words(Struct, frozen=True):
@@ -63,16 +70,17 @@ def scan(text: str) -> Words:
     lower = [piece.lower() for piece in written]
     if "," in text:
         lower = [piece.replace(",", "") if _THOUSANDS.fullmatch(piece) else piece for piece in lower]
-    capitals = _NO_CAPITALS
+    starts: list[bool] | None = None
     if _is_mixed(text, written):
         starts = _starts(written)
-        titled = any(map(_is_titled, written, starts))
+        titled = _is_titled(written, starts)
         lower = [
-            _named(piece, low) if not start and piece.isupper() and (not titled or len(piece) > 1) else low
-            for piece, low, start in zip(written, lower, starts, strict=True)
+            low if start else _named(piece, low, following, titled)
+            for piece, low, start, following in zip(written, lower, starts, [*written[1:], ""], strict=True)
         ]
-        capitals = _NO_CAPITALS if titled else _capitals(written, starts)
-    return Words(_without_silent_signs(lower, apart), capitals)
+        if titled:
+            starts = None
+    return Words(_without_silent_signs(lower, apart), _capitals(written, starts))
 
 
 def _is_mixed(text: str, written: list[str]) -> bool:
@@ -91,13 +99,23 @@ def _starts(written: list[str]) -> list[bool]:
     return starts
 
 
-def _is_titled(piece: str, start: bool) -> bool:
-    return not start and len(piece) > 1 and piece.istitle() and piece.lower() in CLOSED
+def _is_titled(written: list[str], starts: list[bool]) -> bool:
+    """Whether a text is a Title Like This One: a small word has a capital, and no auxiliary or content is without."""
+    inner = [piece for piece, start in zip(written, starts, strict=True) if not start and len(piece) > 1]
+    if not any(piece.istitle() and piece.lower() in CLOSED for piece in inner):
+        return False
+    return not any(piece.islower() and (piece not in CLOSED or piece in AUXILIARIES) for piece in inner)
 
 
-def _named(piece: str, lower: str) -> str:
-    """A word in capitals: a small one is a name."""
-    return lower + NAME_MARK if lower in CLOSED and piece != "I" else lower
+def _named(piece: str, lower: str, following: str, titled: bool) -> str:
+    """A small word in capitals is a name, and so is an article with one before a word with one: The Who."""
+    if lower not in CLOSED or piece == "I":
+        return lower
+    if piece.isupper():
+        is_name = len(piece) > 1 or not titled
+    else:
+        is_name = not titled and lower in ARTICLES and piece.istitle() and following[:1].isupper()
+    return lower + NAME_MARK if is_name else lower
 
 
 def _without_silent_signs(pieces: list[str], apart: set[int]) -> list[str]:
@@ -112,7 +130,7 @@ def _without_silent_signs(pieces: list[str], apart: set[int]) -> list[str]:
     kept: list[str] = []
     for place, piece in enumerate(pieces):
         if piece in PAUSES:
-            is_close = place not in apart
+            is_close = place not in apart and not (kept and kept[-1].endswith(NAME_MARK))
             is_factorial = piece == "!" and kept and kept[-1][-1].isdigit() and is_close
             kept.append(piece if (is_close or place > last_word) and not is_factorial else piece + NAME_MARK)
         elif piece not in quotes:
@@ -120,8 +138,11 @@ def _without_silent_signs(pieces: list[str], apart: set[int]) -> list[str]:
     return kept
 
 
-def _capitals(written: list[str], starts: list[bool]) -> Capitals:
+def _capitals(written: list[str], starts: list[bool] | None) -> Capitals:
+    """What the capitals say; `starts` is None where they say nothing."""
+    if starts is None:
+        return Capitals(_NONE, _NONE, exact(written, None))
     inner = {piece.split("'", 1)[0] or piece for piece, start in zip(written, starts, strict=True) if not start}
     names = {piece.lower() for piece in inner if piece[0].isupper() and len(piece) > 1}
     plain = [piece for piece in inner - _TELLS_NOTHING if piece[0].islower()]
-    return Capitals(frozenset(names - _TELLS_NOTHING), frozenset(plain))
+    return Capitals(frozenset(names - _TELLS_NOTHING), frozenset(plain), exact(written, starts))
