@@ -85,7 +85,6 @@ WRITTEN: Mapping[str, Source] = {
     "generated": _own("generated_pairs.jsonl", generated),
     "near_misses": _own("near_misses.jsonl"),
     "rewordings": _own("rewordings.jsonl"),
-    "later": _own("later.jsonl"),
 }
 """The sets that were written for this project."""
 
@@ -101,7 +100,11 @@ POOLED: Mapping[str, Source] = {
 }
 """The sets that are also counted together."""
 
-SETS: Mapping[str, Source] = {**POOLED, "adversarial": _beside("adversarial.json", adversarial)}
+SETS: Mapping[str, Source] = {
+    **POOLED,
+    "adversarial": _beside("adversarial.json", adversarial),
+    "later": _own("later.jsonl"),
+}
 STREAM = BESIDE / "webquestions_stream.jsonl"
 
 

@@ -48,7 +48,7 @@ def figures(**changes: Any) -> dict[str, Any]:
     usual: dict[str, Any] = {
         "machine": {"commit": "abc", "python": "3.11", "cpus": 2, "load_average": 1.0},
         "n": 7,
-        "sets": sets | {"adversarial": one(0, 54, 0, 3)},
+        "sets": sets | {"adversarial": one(0, 54, 0, 3), "later": one(150, 400, 90, 2)},
         "stream": {
             "questions": 1000,
             "answerable": 300,
