@@ -322,6 +322,7 @@ def build_gateway(
     on_failed: Callable[[str, Verdict], None] = lambda deployment, verdict: None,
     on_state: Callable[[str, str], None] = lambda deployment, state: None,
     on_shadow: ShadowLog = lambda request_id, entry, question, judged: None,
+    on_overbilled: Callable[[str, int, int], None] = lambda deployment, held_nanousd, cost_nanousd: None,
     metrics: Metrics | None = None,
 ) -> Gateway:
     """A gateway over open books. `providers` replaces those of the configuration by name, for tests.
@@ -331,6 +332,7 @@ def build_gateway(
     on_failed is told of each call that failed before its client had content: the deployment, and the verdict
     on_state  is told of a deployment whose state has changed, and the state
     on_shadow is told of each answer that the semantic cache withholds in its shadow mode
+    on_overbilled  see Gateway
     metrics   counts requests and calls
     """
     clock, metrics = clock or RealClock(), metrics or Metrics()
@@ -367,6 +369,7 @@ def build_gateway(
         new_request_id=request_ids(clock, RandomPool(os.urandom)),
         on_error=on_error,
         on_ended=metrics.note_request,
+        on_overbilled=on_overbilled,
         release=release,
     )
     return gateway

@@ -50,6 +50,7 @@ class Gateway:
     new_request_id  gives ids that sort by time
     on_error        is told of every exception that is not an outcome of a request
     on_ended        is told of each request that has ended: its row, its context, and the monotonic instant
+    on_overbilled   is told of each call that cost more than was held for it: see Settlement
     release         lets go of idle upstream connections once another gateway has taken over
     """
 
@@ -68,6 +69,7 @@ class Gateway:
         new_request_id: Callable[[], str],
         on_error: Callable[[BaseException], None] = lambda error: None,
         on_ended: Callable[[RequestRow, RequestContext, float], None] = lambda row, context, ended_s: None,
+        on_overbilled: Callable[[str, int, int], None] = lambda deployment, held_nanousd, cost_nanousd: None,
         release: Callable[[], None] = lambda: None,
     ) -> None:
         self._admission = admission
@@ -82,6 +84,7 @@ class Gateway:
         self._new_request_id = new_request_id
         self._on_error = on_error
         self._on_ended = on_ended
+        self._on_overbilled = on_overbilled
         self._release = release
 
     # --- for the front --------------------------------------------------------------------------------------------
@@ -163,7 +166,11 @@ class Gateway:
         await self._settlement(context).close(_ending(error, facts))
 
     def _settlement(self, context: RequestContext) -> Settlement:
-        return Settlement(self._ledger, self._clock, context, self._fleet.flag, self._on_ended)
+        return Settlement(self._ledger, self._clock, context, self._flag, self._on_ended)
+
+    def _flag(self, deployment: str, held_nanousd: int, cost_nanousd: int) -> None:
+        self._fleet.flag(deployment)
+        self._on_overbilled(deployment, held_nanousd, cost_nanousd)
 
     # --- for users of the library ---------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ _SELDOM_S = 60.0
 _MOST_SELDOM = 1000
 """Lines that are remembered for _SELDOM_S; then all are forgotten, and may be written once more."""
 _FRAMES = 8
+_NOTHING: Mapping[str, object] = {}
 
 
 class OpLog:
@@ -52,10 +53,10 @@ class OpLog:
         """The same for what may happen in every request: half of each second's lines are left to what may not."""
         self._write(event, facts, most_per_s=_LINES_PER_S // 2)
 
-    def seldom(self, event: str, **facts: object) -> None:
+    def seldom(self, event: str, *, beside: Mapping[str, object] = _NOTHING, **facts: object) -> None:
         """The same for what may go on for hours: no line if one of the same event and facts was due in the last minute.
 
-        The facts must be hashable.
+        The facts must be hashable. What is told beside them may differ each time, and makes no other line due.
         """
         now_s = self._clock.now_s()
         same = (event, *facts.items())
@@ -65,7 +66,7 @@ class OpLog:
             if len(self._due_s) >= _MOST_SELDOM:
                 self._due_s.clear()
             self._due_s[same] = now_s
-        self.event(event, **facts)
+        self.event(event, **facts, **beside)
 
     def last_words(self, event: str, **facts: object) -> None:
         """The same for why the process ends: however many lines came before it in this second."""

@@ -134,7 +134,7 @@ class Relay(Struct, eq=False):
             completion = from_wire(raw, created=self._created, model=self._model)
         except (Malformed, WireError) as error:
             self.evidence.usage = error.usage if isinstance(error, WireError) else None
-            raise self._failed_by(unusable()) from error
+            raise self._failed_by(unusable(type(error).__name__)) from error
         self.evidence.usage, self.evidence.output_bytes = completion.usage, completion.text_bytes
         self.evidence.reached_cap = _CUT_AT_CAP in completion.finish_reasons
         return completion
@@ -176,12 +176,12 @@ class Relay(Struct, eq=False):
             return await self._cut_at_cap()
         if isinstance(stop, Exception):
             self._break_off(shaper)
-            return await self._break(unusable(), "upstream_error", UNUSABLE_ANSWER, stop)
+            return await self._break(unusable(type(stop).__name__), "upstream_error", UNUSABLE_ANSWER, stop)
         if not (shaper.finished if stop is _Stop.DONE else self._is_whole(shaper)):
             self.evidence.reach = Reach.PRODUCED
             self._break_off(shaper)
             message = "The upstream's stream ended before the answer was finished."
-            return await self._break(unusable(), "stream_truncated", message)
+            return await self._break(unusable("unfinished"), "stream_truncated", message)
         return await self._end(shaper, held)
 
     async def _take(
@@ -267,7 +267,7 @@ class Relay(Struct, eq=False):
     async def _cut_at_cap(self) -> Answer:
         """The upstream writes more than it was asked for, which is no sickness: stop paying for it."""
         if not self._flows:
-            raise self._failed_by(replace(unusable(), sick=False))
+            raise self._failed_by(replace(unusable("passed the cap"), sick=False))
         return await self._cut("stream_truncated", "The upstream passed the output cap.")
 
     async def _break(self, verdict: Verdict, code: str, message: str, cause: Exception | None = None) -> Answer:

@@ -324,13 +324,24 @@ class Process:
             on_shadow=lambda request_id, entry, question, judged: self._log.routine(
                 "semantic_shadow", request=request_id, entry=entry, question=question, judged=judged
             ),
+            on_overbilled=self._tell_overage,
         )
 
     def _tell_failure(self, deployment: str, verdict: Verdict) -> None:
         if verdict.alarm:
             self._log.seldom("deployment_alarm", deployment=deployment, why=verdict.absence, status=verdict.status)
         else:
-            self._log.seldom("call_failed", deployment=deployment, outcome=verdict.outcome, status=verdict.status)
+            self._log.seldom(
+                "call_failed",
+                deployment=deployment,
+                outcome=verdict.outcome,
+                status=verdict.status,
+                failure=verdict.failure,
+            )
+
+    def _tell_overage(self, deployment: str, held_nanousd: int, cost_nanousd: int) -> None:
+        amounts = {"held_nanousd": held_nanousd, "cost_nanousd": cost_nanousd}
+        self._log.seldom("deployment_alarm", beside=amounts, deployment=deployment, why="overage")
 
     def _tracer(self, stack: ExitStack) -> Tracer:
         sink: Sink = MemorySink()

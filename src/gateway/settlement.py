@@ -50,7 +50,8 @@ class _Held(Struct, frozen=True):
 class Settlement(Struct):
     """The money of one request in the making. Belongs to the request's own story.
 
-    on_overbilled  is told of a deployment that billed more than a hold, before the answer's last byte leaves
+    on_overbilled  is told of a deployment that billed more than a hold, before the answer's last byte leaves: its name,
+                   what was held, and what it has cost, in nano-dollars
     on_ended       is told of the row, of what it is about, and of the monotonic instant, once the money is resolved
     _booked        what its calls were settled at, each with its evidence, in order; `_total` is their sum
     _unknown       whether the outcome of a call is unknown
@@ -59,7 +60,7 @@ class Settlement(Struct):
     ledger: Ledger
     clock: Clock
     context: RequestContext
-    on_overbilled: Callable[[str], None] = lambda deployment: None
+    on_overbilled: Callable[[str, int, int], None] = lambda deployment, held_nanousd, cost_nanousd: None
     on_ended: Callable[[RequestRow, RequestContext, float], None] = lambda row, context, ended_s: None
     ending: Ending | None = None
     _held: _Held | None = None
@@ -147,8 +148,9 @@ class Settlement(Struct):
         else:
             self._total = self._total.plus(charge) if self._booked else charge
             self._booked.append((held.evidence, charge))
-            if charge.cost_nanousd > held.reservation.amount_nanousd:
-                self.on_overbilled(held.purpose.deployment)
+            held_nanousd = held.reservation.amount_nanousd
+            if charge.cost_nanousd > held_nanousd:
+                self.on_overbilled(held.purpose.deployment, held_nanousd, charge.cost_nanousd)
 
     def _row(self, ending: Ending) -> RequestRow:
         """Its values stand in the order of its fields: so many names would cost more than the row."""

@@ -132,6 +132,7 @@ class Verdict(Struct, frozen=True):
     error             what the client is told if this is the end
     alarm             whether an operator has to look at the deployment
     status            what the upstream answered with, if it did
+    failure           see ProviderError
     """
 
     again: Again
@@ -144,6 +145,7 @@ class Verdict(Struct, frozen=True):
     error: GatewayError
     alarm: bool = False
     status: int | None = None
+    failure: str | None = None
 
     @property
     def exhausted(self) -> bool:
@@ -166,23 +168,33 @@ class AttemptFailed(Exception):
 
 def judge(failure: ProviderError, *, produced: bool = False) -> Verdict:
     """The verdict on one failed call; `produced` says whether content had reached the client before."""
-    return _verdict(
-        _row(failure, produced), _outcome(failure), _told(failure), wait_s=failure.retry_after_s, status=failure.status
+    row = _row(failure, produced)
+    return Verdict(
+        row.again,
+        row.elsewhere,
+        row.sick,
+        row.pause,
+        failure.retry_after_s,
+        row.reach,
+        _outcome(failure),
+        _told(failure),
+        row.alarm,
+        failure.status,
+        failure.failure,
     )
 
 
-def unusable() -> Verdict:
-    """The verdict on an answer of status 200 that is none; nothing of it has reached the client."""
-    return _verdict(_UNUSABLE, str(ProviderErrorKind.MALFORMED), UpstreamError(UNUSABLE_ANSWER))
+def unusable(failure: str) -> Verdict:
+    """The verdict on an answer of status 200 that is none; nothing of it has reached the client.
+
+    failure  see ProviderError
+    """
+    return judge(
+        ProviderError(ProviderErrorKind.MALFORMED, UNUSABLE_ANSWER, sent=True, first_byte_seen=True, failure=failure)
+    )
 
 
 UNUSABLE_ANSWER = "The upstream's answer could not be used."
-
-
-def _verdict(
-    row: _Ruling, outcome: str, error: GatewayError, *, wait_s: float | None = None, status: int | None = None
-) -> Verdict:
-    return Verdict(row.again, row.elsewhere, row.sick, row.pause, wait_s, row.reach, outcome, error, row.alarm, status)
 
 
 def _row(failure: ProviderError, produced: bool) -> _Ruling:

@@ -152,7 +152,7 @@ class OpenAICompatClient:
                 raise _refusal(head, _error_body(exchange), api_key=key, now_s=self._wall_s())
         answer = UpstreamAnswer(exchange, self._max_event_bytes, self._max_answer_bytes, Claim(self._room))
         if not _PLAIN_CODINGS.issuperset(head.listed("content-encoding")):
-            answer.refuse("a content encoding that was not asked for")
+            answer.refuse("a content encoding that was not asked for", failure="content encoding")
         return answer
 
     def close(self) -> None:
@@ -237,8 +237,8 @@ class UpstreamAnswer:
         self._is_kept = False
         self._claim.close()
 
-    def refuse(self, why: str) -> NoReturn:
-        """Close the connection, and raise that the answer cannot be used."""
+    def refuse(self, why: str, *, failure: str) -> NoReturn:
+        """Close the connection, and raise that the answer cannot be used; `failure` as ProviderError has it."""
         self.close()
         raise ProviderError(
             ProviderErrorKind.MALFORMED,
@@ -246,6 +246,7 @@ class UpstreamAnswer:
             sent=True,
             first_byte_seen=True,
             status=self._exchange.head.status,
+            failure=failure,
         )
 
     def _read_events(self) -> list[bytes]:
@@ -254,14 +255,14 @@ class UpstreamAnswer:
             data = self._read()
             events = self._sse.end() if data is None else self._sse.feed(data)
         except EventTooLarge as error:
-            self.refuse(str(error))
+            self.refuse(str(error), failure=type(error).__name__)
         if not self._is_kept:
             self._cover(self._sse.held)
         self._began = self._began or bool(events)
         return [as_error(event.data) if event.event == "error" else event.data for event in events]
 
     def _refuse_size(self) -> NoReturn:
-        self.refuse(f"longer than {self._limit} bytes")
+        self.refuse(f"longer than {self._limit} bytes", failure="too large")
 
     def _read(self) -> bytes | None:
         """Some of the body, counted; at its end None, and the connection is given back."""
@@ -282,7 +283,7 @@ class UpstreamAnswer:
 
     def _cover(self, held: int) -> None:
         if not self._claim.covers(held):
-            self.refuse("there is no room for more of it beside the others in memory")
+            self.refuse("there is no room for more of it beside the others in memory", failure="no room")
 
 
 def _headers(key: str | None, stream: bool) -> list[tuple[str, str]]:

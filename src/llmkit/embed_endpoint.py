@@ -92,7 +92,7 @@ def _vectors(client: OpenAICompatClient, model: str, texts: Sequence[str], *, di
         try:
             return read_vectors(raw, len(texts), dim)
         except Malformed as error:
-            answer.refuse(str(error))
+            answer.refuse(str(error), failure=type(error).__name__)
 
 
 def read_vectors(raw: bytes, count: int, dim: int | None) -> list[list[float]]:

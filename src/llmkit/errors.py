@@ -53,6 +53,8 @@ class ProviderError(Exception):
     usage              what the upstream reported before it failed.
     reused_connection  whether the request went out on a pooled connection.
     clock              "connect", "ttft", "idle", "total" or "client": the clock that fired.
+    failure            what failed, for operators: an exception's class, with its library's name for the case; "timeout"
+                       and the clock; or some words of ours, never the upstream's. None if the status says it.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class ProviderError(Exception):
         usage: Usage | None = None,
         reused_connection: bool = False,
         clock: str | None = None,
+        failure: str | None = None,
     ) -> None:
         super().__init__(message)
         self.kind = kind
@@ -84,3 +87,4 @@ class ProviderError(Exception):
         self.usage = usage
         self.reused_connection = reused_connection
         self.clock = clock
+        self.failure = failure if clock is None else f"timeout {clock}"

@@ -343,7 +343,7 @@ class Exchange:
             raise self._fault
         data = self._recv(deadline)
         if not data and not self._first_byte_seen:
-            raise ConnectionResetError(errno.ECONNRESET, "closed without an answer")
+            raise NoAnswerError(errno.ECONNRESET, "closed without an answer")
         self._first_byte_seen = True
         try:
             if data:
@@ -397,6 +397,10 @@ class Exchange:
         _fail(error, sent=self._sent, first_byte_seen=self._first_byte_seen, status=status, reused=self._reused)
 
 
+class NoAnswerError(ConnectionResetError):
+    """The upstream closed the connection without a byte of an answer."""
+
+
 class _StaleError(Exception):
     """A pooled connection ended without carrying a byte of an answer."""
 
@@ -428,10 +432,31 @@ def _fail(
         status=status,
         reused_connection=reused,
         clock=clock,
+        failure=_failure(error),
     )
     if isinstance(error, CancelledError):
         raise error.reason from facts
     raise facts from error
+
+
+def _failure(error: BaseException) -> str:
+    """The class of what failed, and which case it is if the class leaves that open: names of libraries, no text.
+
+    What a look-up of a name ended in is the cause of the OSError that tells of it.
+    """
+    if type(error) is OSError and error.__cause__ is not None:
+        error = error.__cause__
+    case = None
+    if isinstance(error, ssl.SSLError):
+        case = error.reason
+    elif isinstance(error, socket.gaierror):
+        case = _LOOKUP_CASES.get(error.errno)
+    elif type(error) is OSError:
+        case = errno.errorcode.get(error.errno or 0)
+    return f"{type(error).__name__} {case}" if case else type(error).__name__
+
+
+_LOOKUP_CASES = {getattr(socket, name): name for name in dir(socket) if name.startswith("EAI_")}
 
 
 def _open(family: socket.AddressFamily, address: Any, call: Call, deadline: Deadline) -> socket.socket:

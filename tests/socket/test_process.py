@@ -406,6 +406,46 @@ class SignalTest(unittest.TestCase):
             gateway.chat(gateway.create_key()["key"], model="mini")
             told = gateway.wait_for_event("call_failed")
             self.assertEqual((told["deployment"], told["outcome"], told["status"]), ("mini", "client", 404))
+            self.assertIsNone(told["failure"])
+
+    def test_the_log_says_what_failed(self) -> None:
+        """Each kind once a minute: nobody listens, an end without a byte, TLS to one who speaks it not."""
+        with socket.socket() as nobody:
+            nobody.bind(("127.0.0.1", 0))
+            refuses = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+            silent, plain = ScriptedUpstream(*[_hang_up] * 2), ScriptedUpstream(*[_speak_plainly] * 2)
+            self.addCleanup(silent.close)
+            self.addCleanup(plain.close)
+            urls = {"refuses": refuses, "silent": silent.url(), "plain": plain.url().replace("http", "https")}
+            deployments = "".join(_LIVE.format(name=name, url=url) for name, url in urls.items())
+            with GatewayProcess(QUICK + "[retry]\nmax_retries = 0\n" + deployments) as gateway:
+                key = gateway.create_key()["key"]
+                for model in [*urls] * 2:
+                    self.assertEqual(gateway.chat(key, model=model)[0], 503)
+                told = [gateway.wait_for_event("call_failed", nth) for nth in (1, 2, 3)]
+                gateway.signal(signal.SIGHUP)
+                gateway.wait_for_event("reloaded")
+                self.assertEqual(sum('"call_failed"' in line for line in gateway.errors), 3)
+        failures = {line["deployment"]: line["failure"] for line in told}
+        self.assertEqual((failures["refuses"], failures["silent"]), ("ConnectionRefusedError", "NoAnswerError"))
+        self.assertRegex(failures["plain"], "^SSL[A-Za-z]*Error [A-Z_]+$")
+
+    def test_the_log_has_an_alarm_of_a_deployment_that_bills_more_than_was_held(self) -> None:
+        """With what was held and what was booked; once a minute, whatever the amounts."""
+        usage = "usage = { prompt_tokens = 5, completion_tokens = 300000 }"
+        overbills = CONFIG.replace('"hello there friend"', f'"hello", {usage}')
+        with GatewayProcess(QUICK + overbills) as gateway:
+            key = gateway.create_key()["key"]
+            for cap in (10, 20):
+                self.assertEqual(gateway.chat(key, max_tokens=cap)[0], 200)
+            told = gateway.wait_for_event("deployment_alarm")
+            self.assertEqual(
+                (told["deployment"], told["why"], told["cost_nanousd"]), ("mini", "overage", 1_200_005_000)
+            )
+            self.assertTrue(0 < told["held_nanousd"] < 1_000_000, told)
+            gateway.signal(signal.SIGHUP)
+            gateway.wait_for_event("reloaded")
+            self.assertEqual(sum('"deployment_alarm"' in line for line in gateway.errors), 1)
 
     def test_an_alarm_that_nothing_pauses_for_is_told_once_a_minute(self) -> None:
         """A firewall that dislikes prompts must not fill the log: other lines would be dropped for it."""
@@ -506,6 +546,31 @@ class SignalTest(unittest.TestCase):
 
 
 _SHADOW = {"at_ms", "event", "request", "entry", "question", "judged"}
+
+
+_LIVE = """
+[[providers]]
+name = "{name}"
+base_url = "{url}"
+
+[[deployments]]
+name = "{name}"
+provider = "{name}"
+model = "{name}"
+price = "free"
+"""
+"""A deployment at an address."""
+
+
+def _hang_up(peer: Peer) -> None:
+    """Read the request, and close."""
+    peer.request()
+
+
+def _speak_plainly(peer: Peer) -> None:
+    """Answer what was to be the beginning of TLS."""
+    peer.sock.recv(65_536)
+    peer.send(scripted_upstream.answer())
 
 
 def _run_unread(*arguments: str) -> tuple[int, bytes]:

@@ -1,5 +1,6 @@
 """The transport over real loopback sockets: what an upstream can do, every clock, every cancellation."""
 
+import errno
 import socket
 import ssl
 import struct
@@ -532,6 +533,7 @@ class FailureTest(TransportTest):
             nobody.bind(("127.0.0.1", 0))
             error = self.fault(self.pool(f"http://127.0.0.1:{nobody.getsockname()[1]}"))
         self.assertEqual(facts(error), ("server", False, False, None))
+        self.assertEqual(error.failure, "ConnectionRefusedError")
 
     def test_a_name_that_does_not_resolve_was_not_sent(self) -> None:
         """A server error that cost nothing."""
@@ -541,6 +543,17 @@ class FailureTest(TransportTest):
 
         error = self.fault(self.pool("http://api.example", lookup=lookup))
         self.assertEqual(facts(error), ("server", False, False, None))
+        self.assertEqual(error.failure, "gaierror EAI_NONAME")
+
+    def test_an_error_without_a_class_of_its_own_is_named(self) -> None:
+        """By the system's name for it; what has none by its class."""
+        for number, name in ((errno.EHOSTUNREACH, "OSError EHOSTUNREACH"), (123456, "OSError")):
+
+            def lookup(_host: str, _port: int, number: int = number) -> Sequence[Address]:
+                raise OSError(number, "words that may be anybody's")
+
+            with self.subTest(name):
+                self.assertEqual(self.fault(self.pool("http://api.example", lookup=lookup)).failure, name)
 
     def test_the_next_address_is_tried(self) -> None:
         """One that refuses does not stop the call."""
@@ -553,10 +566,12 @@ class FailureTest(TransportTest):
 
     def test_a_fresh_connection_that_ends_without_a_byte_is_not_tried_again(self) -> None:
         """By a close or by a reset: it may have been billed."""
-        for script in (sends_and_ends(), sends_and_resets()):
-            with self.subTest(script.__qualname__):
+        table = {"NoAnswerError": sends_and_ends(), "ConnectionResetError": sends_and_resets()}
+        for name, script in table.items():
+            with self.subTest(name):
                 upstream = self.upstream(script)
-                self.assertEqual(facts(self.fault(self.pool(upstream))), ("server", True, False, None))
+                error = self.fault(self.pool(upstream))
+                self.assertEqual((facts(error), error.failure), (("server", True, False, None), name))
                 self.assertEqual(upstream.connections, 1)
 
     def test_a_request_that_was_cut_off_counts_as_sent(self) -> None:
@@ -603,7 +618,7 @@ class FailureTest(TransportTest):
         for data, script in table.items():
             with self.subTest(data):
                 error = self.fault(self.pool(self.upstream(script(data))))
-                self.assertEqual(facts(error), ("malformed", True, True, None))
+                self.assertEqual((facts(error), error.failure), (("malformed", True, True, None), "BadResponse"))
 
     def test_a_redirect_is_never_followed(self) -> None:
         """No request, and no Authorization, goes to where it points."""
@@ -624,7 +639,7 @@ class ClockTest(TransportTest):
     def test_ttft_fires_on_silence(self) -> None:
         """Sent, and not a byte came."""
         error = self.fault(self.pool(self.upstream(sends_and_stalls()), Timeouts(ttft_s=SOON_S)))
-        self.assertEqual(facts(error), ("timeout", True, False, "ttft"))
+        self.assertEqual((facts(error), error.failure), (("timeout", True, False, "ttft"), "timeout ttft"))
 
     def test_ttft_fires_on_a_head_that_drips(self) -> None:
         """Bytes that never become an answer do not hold the call."""
@@ -893,6 +908,7 @@ class TlsTest(TransportTest):
         error = self.fault(self.pool(self.upstream(replies(answer()), tls=self.server)))
         self.assertEqual(facts(error), ("server", False, False, None))
         self.assertIn("certificate verify failed", error.message)
+        self.assertEqual(error.failure, "SSLCertVerificationError CERTIFICATE_VERIFY_FAILED")
 
     def test_a_handed_context_decides(self) -> None:
         """Calls go through, one connection carries several, and a large body passes both ways."""
@@ -918,11 +934,13 @@ class TlsTest(TransportTest):
         """No request leaves before TLS stands."""
 
         def script(peer: Peer) -> None:
+            peer.sock.recv(65_536)
             peer.send(answer())
 
         port = self.upstream(script).port
         error = self.fault(self.pool(f"https://127.0.0.1:{port}"))
         self.assertEqual(facts(error), ("server", False, False, None))
+        self.assertRegex(error.failure or "", "^SSLError [A-Z_]+$")
 
     def test_a_reused_connection_that_ends_without_a_byte_is_replaced(self) -> None:
         """As without TLS."""

@@ -62,6 +62,10 @@ class OpLogTest(unittest.TestCase):
                 self.log.seldom("call_failed", deployment="a", status=500)
             self.clock.advance(1)
         self.assertEqual([line["status"] for line in self.lines()], [404, 500, 404])
+        self.log.seldom("call_failed", deployment="a", status=404, beside={"cost_nanousd": 7})
+        self.log.seldom("call_failed", deployment="b", status=404, beside={"cost_nanousd": 7})
+        self.log.seldom("call_failed", deployment="b", status=404, beside={"cost_nanousd": 8})
+        self.assertEqual([line.get("cost_nanousd") for line in self.lines()], [None, None, None, 7])
         for number in range(5000):
             self.log.seldom("call_failed", deployment=number)
         self.assertLessEqual(len(self.log._due_s), 1000)

@@ -111,8 +111,8 @@ class SettlementCase(unittest.TestCase):
             world.gateway.authenticate(ShownKey.of(self.raw_key)), b"", SimCaller(world.scheduler)
         )
         context.streams = stream
-        self.overbilled: set[str] = set()
-        return kind(world.ledger, world.clock, context, self.overbilled.add)
+        self.overbilled: set[tuple[str, int, int]] = set()
+        return kind(world.ledger, world.clock, context, lambda *told: self.overbilled.add(told))
 
     def cover(
         self,
@@ -211,7 +211,8 @@ class CloseTest(SettlementCase):
         self.cover(settlement, 20_000, reach=Reach.PRODUCED, usage=FIVE)
         self.assertEqual(self.overbilled, set())
         row = self.end(settlement, Ending(Exit.ROUTED, 200))
-        self.assertEqual((row["cost_nanousd"], row["overage_nanousd"], self.overbilled), (30_000, 10_000, {"mini"}))
+        self.assertEqual((row["cost_nanousd"], row["overage_nanousd"]), (30_000, 10_000))
+        self.assertEqual(self.overbilled, {("mini", 20_000, 30_000)})
         self.assertEqual(self.world.key_level(self.raw_key).overage_nanousd, 10_000)
 
     def test_a_row_tells_whose_it_is_and_who_answered(self) -> None:
@@ -369,7 +370,8 @@ class CoverTest(SettlementCase):
                 self.cover(settlement, deployment="a", **first)
                 self.cover(settlement, deployment="b", **last)
                 row = self.end(settlement, ROUTED)
-                self.assertEqual((self.overbilled, row["overage_nanousd"]), (named, 10_000 * len(named)))
+                self.assertEqual({name for name, *_ in self.overbilled}, named)
+                self.assertEqual(row["overage_nanousd"], 10_000 * len(named))
 
     def test_the_end_is_told_once_and_after_the_money(self) -> None:
         """With the row as it was written, the facts as they are by then, and the time; without a hold too."""
@@ -398,7 +400,8 @@ class CoverTest(SettlementCase):
         self.cover(settlement, 50_000, deployment="a", reach=Reach.UNBILLED)
         self.cover(settlement, 50_000, deployment="b", price=DEARER, reach=Reach.PRODUCED, usage=FIVE)
         row = self.end(settlement, ROUTED)
-        self.assertEqual((self.overbilled, row["cost_nanousd"], row["price_version"]), ({"b"}, 60_000, "2"))
+        self.assertEqual(self.overbilled, {("b", 50_000, 60_000)})
+        self.assertEqual((row["cost_nanousd"], row["price_version"]), (60_000, "2"))
 
     def test_an_unknown_outcome_counts_for_what_its_call_can_cost(self) -> None:
         """Not for what was held for the dearest of its stage; in mid-request and at the end."""

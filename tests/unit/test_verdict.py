@@ -104,10 +104,11 @@ class JudgeTest(unittest.TestCase):
 
     def test_an_answer_of_200_that_is_none_may_be_given_by_another(self) -> None:
         """Its deployment is sick, and it may all have been billed."""
-        verdict = unusable()
+        verdict = unusable("Malformed")
         self.assertEqual((verdict.again, verdict.elsewhere, verdict.sick), (Again.NEVER, True, True))
         self.assertEqual((verdict.pause, verdict.wait_s, verdict.reach), (Pause.NONE, None, PRODUCED))
         self.assertEqual((verdict.error.status, verdict.error.code, verdict.outcome), (*BROKEN, "malformed"))
+        self.assertEqual((verdict.failure, verdict.status), ("Malformed", None))
 
     def test_a_quota_is_known_by_a_code_of_the_upstreams(self) -> None:
         """Under either name, and never by its message or by another status."""
