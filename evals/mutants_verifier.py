@@ -40,6 +40,7 @@ NEAREST = {
     "slots": "clauses",
     "tokens": "clauses",
     "letters": "words",
+    "pauses": "words",
     "judgement": "grey",
 }
 """The suite to begin with, where it has not the name of the module."""
@@ -51,7 +52,10 @@ STEPS = (
     ("plain", "_apart", "character"),
     ("words", "_is_titled", "False"),
     ("words", "_is_titled", "True"),
-    ("words", "_without_silent_signs", "pieces"),
+    ("pauses", "without_silent", "pieces"),
+    ("pauses", "_is_factorial", "False"),
+    ("pauses", "_is_code", "False"),
+    ("pauses", "_is_code", "True"),
     ("words", "_capitals", "Capitals(_NONE, _NONE, _NONE)"),
     ("letters", "exact", "frozenset()"),
     ("letters", "written_otherwise", "None"),

@@ -55,7 +55,7 @@ SAME = (
     ("How much did it cost to build Rome?", "What did it cost to build Rome?"),
     ("How much sugar do cats need?", "What amount of sugar do cats need?"),
     ("How old is the Eiffel tower?", "What is the age of the Eiffel tower?"),
-    ("How tall is the Eiffel tower?", "How high is the Eiffel tower?", "What is the height of the Eiffel tower?"),
+    ("How tall is the Eiffel tower?", "What is the height of the Eiffel tower?"),
     ("How big is Peru?", "How large is Peru?", "What is the size of Peru?"),
     ("How heavy is a whale?", "What is the weight of a whale?"),
     ("How deep is the Baltic?", "What is the depth of the Baltic?"),
@@ -67,7 +67,7 @@ SAME = (
         "What number of people lived in Oslo in 1950?",
         "What was the population of Oslo in 1950?",
     ),
-    ("What is the meaning of GDP?", "What is the definition of GDP?", "What is meant by GDP?", "What does GDP mean?"),
+    ("What is the meaning of GDP?", "What is meant by GDP?", "What does GDP mean?"),
     ("What year did Elvis die?", "In what year did Elvis die?", "In which year did Elvis die?"),
     ("What time does the bank open?", "At what time does the bank open?", "At which time does the bank open?"),
     ("What date is Easter?", "On what date is Easter?", "On which date is Easter?"),
@@ -114,14 +114,20 @@ SAME = (
         "Do I have to tip in Japan?",
         "Must I tip in Japan?",
         "Have I got to tip in Japan?",
-        "Am I required to tip in Japan?",
         "Is it necessary to tip in Japan?",
-        "Is it compulsory for me to tip in Japan?",
+        "Is it necessary for me to tip in Japan?",
         "Can you tell me if I need to tip in Japan?",
+        "Can you tell me if I have to tip in Japan?",
+    ),
+    (
+        "Must I tip in Japan?",
+        "Am I required to tip in Japan?",
+        "Am I obliged to tip in Japan?",
+        "Is it compulsory to tip in Japan?",
+        "Is it mandatory for me to tip in Japan?",
     ),
     ("What kind of money do Swedes use?", "Which type of money do Swedes use?", "What sort of money do Swedes use?"),
     ("What cities are in Peru?", "Which cities are in Peru?", "Which of the cities are in Peru?"),
-    ("What are famous people from Peru?", "What are some famous people from Peru?"),
     ("Is the bank open on Sunday?", "Can you tell me if the bank is open on Sunday?"),
     ("How does photosynthesis work?", "How photosynthesis works?"),
     ("When does the bank open?", "Can you tell me when the bank opens?"),
@@ -201,8 +207,16 @@ class FramesTest(QuestionCase):
             for one, other in itertools.combinations(asked, 2):
                 self.different(one, other)
 
+    def test_what_one_measure_holds_is_no_price(self) -> None:
+        """Whatever is measured with it."""
+        for word in ["acre", "cup", "gallon", "hectare", "ounce", "pint", "pound", "quart", "stone", "ton", "tonne"]:
+            self.different(f"how much is a {word}?", f"what is the price of a {word}?", Veto.FRAME)
+        self.same("how much is a pint?", "How much is a pint?")
+
     def test_narrower_senses_differ_from_each_other_only(self) -> None:
         """What can I do may mean either."""
+        self.different("May I record a call?", "Is it possible to record a call?", Veto.SENSE)
+        self.different("Do I need to wash rice?", "Am I required to wash rice?", Veto.SENSE)
         self.different("Am I allowed to park in Rome?", "Am I able to park in Rome?", Veto.SENSE)
 
     def test_an_embedded_question_is_one_behind_tell_me_only(self) -> None:

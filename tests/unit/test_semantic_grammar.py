@@ -8,7 +8,7 @@ from tests.support.questions import QuestionCase
 
 AUXILIARIES = (
     "is=be are=be am=be was=be_past were=be_past do=do does=do did=do_past has=have have=have had=have_past"
-    " will=modal_will shall=modal_shall would=modal_would should=modal_should can=modal_can could=modal_can"
+    " will=modal_will shall=modal_shall would=modal_would should=modal_should can=modal_can could=modal_could"
     " may=modal_may might=modal_might must=modal_must"
 )
 

@@ -80,10 +80,39 @@ class SignsTest(QuestionCase):
         ):
             self.different(one, other)
 
-    def test_an_ampersand_is_and(self) -> None:
-        """Alone; inside a word it is part of it."""
-        self.same("Is R&B rock & roll?", "Is R&B rock and roll?")
+    def test_an_ampersand_is_no_and(self) -> None:
+        """Alone or inside a word."""
+        self.different("what does & do in Excel?", "what does and do in Excel?", Veto.CONTENT)
         self.different("Is R&B music?", "Is RB music?")
+
+    def test_a_lowered_number_is_not_a_raised_one(self) -> None:
+        """A logarithm to the base of two is no square."""
+        self.different("what is log₂ 8?", "what is log² 8?")
+
+    def test_a_single_apostrophe_says_something(self) -> None:
+        """A derivative, feet; a pair of them quotes."""
+        self.different("what is f'(x)?", "what is f(x)?", Veto.CONTENT)
+        self.different("what is 5' in cm?", "what is 5 in cm?", Veto.CONTENT)
+
+    def test_signs_of_programming_count(self) -> None:
+        """Beside a word that says what it is about; commas, greetings and the end do not."""
+        for one, other in (
+            ("what does save! do in ruby?", "what does save do in ruby?"),
+            ("what does int? mean in c#?", "what does int mean in c#?"),
+            ("what does x = 1; do in c++?", "what does x = 1 do in c++?"),
+            ("what is a[1:] in python?", "what is a[:1] in python?"),
+        ):
+            self.different(one, other)
+        self.same(
+            "Hi! How do I sort in Python?", "How do I sort, in Python?!", "Quick question: how do I sort in Python?"
+        )
+        self.same("What is n! by Bob?", "what is n! by bob?")
+        self.different("what is the derivative of n!?", "what is the derivative of n?", Veto.CONTENT)
+
+    def test_a_sign_that_stands_alone_at_the_end_is_asked_about(self) -> None:
+        """But one that ends a sentence."""
+        self.different("when do I use a ;", "when do I use a :", Veto.CONTENT)
+        self.same("when do I sleep ?", "when do I sleep", "when do I sleep !", "when do I sleep .")
 
     def test_a_hyphen_joins_words(self) -> None:
         """To re-sign is not to resign."""

@@ -24,8 +24,11 @@ _DETERMINERS: Final = ARTICLES | {"my", "your"}
 _FRONTS: Final = PREPOSITIONS | {"if"}
 _STARTS: Final = QUESTION_WORDS | AUXILIARIES.keys()
 _JOINS: Final = frozenset({"and", "or"})
+_PRICES: Final = frozenset({"price", "cost"})
 _CONVERTING: Final = frozenset({"change", "convert", "turn"})
-_ENABLED: Final = frozenset({"allow~ed", "able"})
+_ENABLED: Final = frozenset({"able"})
+_IN_ORDER: Final = frozenset({"quotient", "ratio", "product", "composition"})
+"""What two things have in one order alone."""
 _AGENTS: Final = {
     "author": "write",
     "composer": "compose",
@@ -86,12 +89,18 @@ def _meant(opening: Opening, said: Said) -> tuple[Opening, Said]:
 def _priced(opening: Opening, said: Said) -> tuple[Opening, Said]:
     """`how much does X cost in Y` and `what is X's price` as `what is the price of X`."""
     keys = [token.key for token in said.tokens]
-    if said.kind == "be" and len(keys) > 2 and keys[-2:] == [POSSESSIVE, "price"] and opening.frame is Frame.WHAT:
+    if (
+        said.kind == "be"
+        and len(keys) > 2
+        and keys[-2] == POSSESSIVE
+        and keys[-1] in _PRICES
+        and opening.frame is Frame.WHAT
+    ):
         return Opening(Frame.PRICE), Said(said.tokens[:-2], "", said.mode)
     if said.kind != "do":
         return opening, said
     for place in range(1, len(keys)):
-        if keys[place] == "price" and (place + 1 == len(keys) or keys[place + 1] in PREPOSITIONS):
+        if keys[place] == "cost" and (place + 1 == len(keys) or keys[place + 1] in PREPOSITIONS):
             return Opening(Frame.PRICE), Said(said.tokens[:place] + said.tokens[place + 1 :], "", said.mode)
     return opening, said
 
@@ -180,6 +189,8 @@ def _in_one_order(tokens: list[Token]) -> list[Token]:
 
 def _begins_a_phrase(tokens: list[Token], place: int) -> bool:
     if tokens[place].key in CLOSED or tokens[place + 2].key in CLOSED:
+        return False
+    if not _IN_ORDER.isdisjoint([token.key for token in tokens]):
         return False
     before = tokens[place - 1].key if place else ""
     if before == "between":

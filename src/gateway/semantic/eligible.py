@@ -18,9 +18,9 @@ from gateway.semantic.frames import Frame, framed
 from gateway.semantic.grammar import AUXILIARIES, CLOSED
 from gateway.semantic.manners import Asked
 from gateway.semantic.patterns import Phrases, word_set
+from gateway.semantic.pauses import PAUSES
 from gateway.semantic.question import Question, read_words
 from gateway.semantic.text import in_words
-from gateway.semantic.words import PAUSES
 
 LONGEST_CHARACTERS: Final = 400
 """About 40 words of 9 letters: looked at before anything else is done with a text."""

@@ -3,6 +3,7 @@
 Rules:
 - what is contracted is written out: can't is can not; the 's of a noun becomes a word of its own
 - a compound that begins with a number is parted: 16-year-old, two-hour, 50GB, 3rd stays one
+- in a question about words all stay as they are written
 - a verb and its particle become one word with the verb's ending, so that neither is matched alone
 """
 
@@ -11,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from gateway.semantic import lexicon
+from gateway.semantic.grammar import MENTIONS
 from gateway.semantic.inflection import PAST, PROGRESSIVE
 from gateway.semantic.patterns import Phrases
 
@@ -24,6 +26,9 @@ _UNIT_NAMES: Final = frozenset(name for names in lexicon.UNITS for name in names
 
 def expanded(words: Iterable[str]) -> list[str]:
     """The words written out, and phrases put together."""
+    words = list(words)
+    if not MENTIONS.isdisjoint(words):
+        return words
     written_out: list[str] = []
     for word in words:
         if word not in _NOT_AS_WRITTEN and (word.isalpha() or word.isdecimal()):
@@ -34,9 +39,7 @@ def expanded(words: Iterable[str]) -> list[str]:
 
 
 def _parts(word: str) -> Iterator[str]:
-    if word == "&":
-        yield "and"
-    elif word in lexicon.CONTRACTIONS:
+    if word in lexicon.CONTRACTIONS:
         yield from lexicon.CONTRACTIONS[word].split()
     elif "'" in word:
         yield from _without_ending(word)

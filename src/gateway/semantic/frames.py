@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from gateway.semantic.grammar import AUXILIARIES
-from gateway.semantic.patterns import Phrases
+from gateway.semantic.patterns import Phrases, word_set
 
 
 class Frame(StrEnum):
@@ -64,7 +64,7 @@ class Opening(NamedTuple):
 ROWS: Final = (
     ("how do|can|could|would i|one", Opening(Frame.WAY)),
     ("how does one", Opening(Frame.WAY)),
-    ("how do|can|could|would you", Opening(Frame.YOUR_WAY)),
+    ("how do you", Opening(Frame.YOUR_WAY)),
     ("how to", Opening(Frame.WAY)),
     ("what is|are [the|a] way|ways|method|methods|process|procedure|steps to", Opening(Frame.WAY)),
     ("what steps do|can|should|must i take|follow to", Opening(Frame.WAY)),
@@ -96,7 +96,7 @@ ROWS: Final = (
     ("what amount of", Opening(Frame.AMOUNT)),
     ("how old is|are", Opening(Frame.AGE)),
     ("what is the age of", Opening(Frame.AGE)),
-    ("how tall|high is|are", Opening(Frame.HEIGHT)),
+    ("how tall is|are", Opening(Frame.HEIGHT)),
     ("what is the height of", Opening(Frame.HEIGHT)),
     ("how big|large is|are", Opening(Frame.SIZE)),
     ("what is the size of", Opening(Frame.SIZE)),
@@ -114,7 +114,7 @@ ROWS: Final = (
     ("how many people lived in", Opening(Frame.POPULATION, "past")),
     ("what number of people lived in", Opening(Frame.POPULATION, "past")),
     ("what was the population of", Opening(Frame.POPULATION, "past")),
-    ("what is the meaning|definition of", Opening(Frame.MEANING)),
+    ("what is the meaning of", Opening(Frame.MEANING)),
     ("what is meant by", Opening(Frame.MEANING)),
     ("[in] what|which year", Opening(Frame.YEAR)),
     ("[at] what|which time", Opening(Frame.TIME)),
@@ -129,7 +129,8 @@ ROWS: Final = (
     ("what is|are the reason|reasons [that|why]", Opening(Frame.REASON)),
     ("who", Opening(Frame.WHO)),
     ("what|which person", Opening(Frame.WHO)),
-    ("can|may|could i|one", Opening(Frame.POSSIBILITY)),
+    ("can|could i|one", Opening(Frame.POSSIBILITY)),
+    ("may i|one", Opening(Frame.POSSIBILITY, sense="allowed")),
     ("is it possible to", Opening(Frame.POSSIBILITY, sense="possible")),
     ("is it possible for me to", Opening(Frame.POSSIBILITY, sense="possible")),
     ("is there [a] way to", Opening(Frame.POSSIBILITY, sense="possible")),
@@ -138,16 +139,18 @@ ROWS: Final = (
     ("is it allowed|permitted to", Opening(Frame.POSSIBILITY, sense="allowed")),
     ("is it allowed|permitted for me to", Opening(Frame.POSSIBILITY, sense="allowed")),
     ("should i|one", Opening(Frame.ADVICE)),
-    ("do i|one need to", Opening(Frame.DUTY)),
+    ("do i|one need to", Opening(Frame.DUTY, sense="need")),
+    ("do i|one have to", Opening(Frame.DUTY)),
     ("have i got to", Opening(Frame.DUTY)),
     ("must i|one", Opening(Frame.DUTY)),
-    ("am i required|obliged to", Opening(Frame.DUTY)),
-    ("is it necessary|required|mandatory|compulsory to", Opening(Frame.DUTY)),
-    ("is it necessary|required|mandatory|compulsory for me to", Opening(Frame.DUTY)),
+    ("am i required|obliged to", Opening(Frame.DUTY, sense="required")),
+    ("is it necessary to", Opening(Frame.DUTY, sense="need")),
+    ("is it required|mandatory|compulsory to", Opening(Frame.DUTY, sense="required")),
+    ("is it necessary for me to", Opening(Frame.DUTY, sense="need")),
+    ("is it required|mandatory|compulsory for me to", Opening(Frame.DUTY, sense="required")),
     ("what|which kind|kinds|type|types|sort|sorts of", Opening(Frame.KIND)),
     ("what|which", Opening(Frame.WHAT)),
     ("what|which of the", Opening(Frame.WHAT)),
-    ("what are some [of] [the]", Opening(Frame.WHAT)),
     ("|".join(AUXILIARIES), Opening(Frame.YES_NO)),
 )
 
@@ -156,7 +159,8 @@ EMBEDDED_ROWS: Final = (
     ("how i should", Opening(Frame.PROPER_WAY)),
     ("if|whether i can|could|may", Opening(Frame.POSSIBILITY)),
     ("if|whether i should", Opening(Frame.ADVICE)),
-    ("if|whether i need to", Opening(Frame.DUTY)),
+    ("if|whether i need to", Opening(Frame.DUTY, sense="need")),
+    ("if|whether i have to", Opening(Frame.DUTY)),
     ("if|whether", Opening(Frame.YES_NO)),
 )
 """Openings that are questions only behind `tell me` and the like."""
@@ -182,6 +186,9 @@ HOLDS_AUXILIARY: Final = frozenset(
 """Frames whose auxiliary is not part of the opening."""
 
 _YES_NO: Final = Opening(Frame.YES_NO)
+_PRICE: Final = Opening(Frame.PRICE)
+_MEASURES: Final = word_set("acre cup gallon hectare ounce pint pound quart stone ton tonne")
+"""Of which `how much is one` asks how much it holds or weighs."""
 _openings: Final = Phrases(ROWS)
 _embedded_openings: Final = Phrases(EMBEDDED_ROWS)
 
@@ -201,4 +208,6 @@ def framed(words: Sequence[str], *, embedded: bool) -> Framed:
     opening, rest = found.value, words[found.length :]
     if opening == _YES_NO and words[0] in AUXILIARIES:
         rest = words
+    elif opening == _PRICE and words[0] == "how" and not _MEASURES.isdisjoint(rest[:2]):
+        opening, rest = Opening(Frame.AMOUNT), words[2:]
     return Framed(opening, rest)

@@ -36,7 +36,7 @@ AUXILIARIES: Final = {
     "would": Auxiliary("modal", "would"),
     "should": Auxiliary("modal", "should"),
     "can": Auxiliary("modal", "can"),
-    "could": Auxiliary("modal", "can"),
+    "could": Auxiliary("modal", "could"),
     "may": Auxiliary("modal", "may"),
     "might": Auxiliary("modal", "might"),
     "must": Auxiliary("modal", "must"),
@@ -44,7 +44,7 @@ AUXILIARIES: Final = {
 
 ARTICLES: Final = frozenset({"the", "a", "an"})
 
-SILENT: Final = frozenset({"currently", "exactly"})
+SILENT: Final = frozenset({"currently"})
 
 PRONOUNS: Final = {"me": "i", "us": "we", "him": "he", "them": "they"}
 
@@ -60,7 +60,10 @@ PREPOSITIONS: Final = word_set(
 POSSESSIVE: Final = "'s"
 """What is parted from a noun; a word of its own from then on."""
 
-MENTIONS: Final = word_set("say spell spelled pronounce pronounced translate word words phrase letters syllables")
+MENTIONS: Final = word_set(
+    "say spell spelled pronounce pronounced translate word words phrase letters syllables rhyme rhymes plural tense"
+    " synonym synonyms antonym antonyms etymology comparative superlative verb noun adjective adverb sentence"
+)
 """Words of a question about words, in which an article, a sound or a spelling may be what is asked about."""
 
 QUESTION_WORDS: Final = word_set("what which who whom whose where when why how")

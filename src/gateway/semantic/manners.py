@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from gateway.semantic.grammar import ARTICLES, AUXILIARIES, MENTIONS, PREPOSITIONS, QUESTION_WORDS
 from gateway.semantic.patterns import Phrases
-from gateway.semantic.words import PAUSES
+from gateway.semantic.pauses import PAUSES
 
 OPENERS: Final = (
     "hi|hello|hey|hiya|yo [there|all|everyone|team|guys]",
@@ -87,7 +87,8 @@ def bare(words: Sequence[str]) -> Asked:
     """What is asked, without what is said around it. Each word is looked at a bounded number of times."""
     if not FILLERS.isdisjoint(words) and _ABOUT_WORDS.isdisjoint(words):
         words = [word for word in words if word not in FILLERS]
-    words = words[: _end(words)]
+    if MENTIONS.isdisjoint(words):
+        words = words[: _end(words)]
     start, embedded = 0, False
     while True:
         place = _skip_pauses(words, start)

@@ -35,4 +35,6 @@ def quotations(text: str) -> tuple[str, ...]:
 
 
 def _apart(character: str) -> str:
-    return f" ^{character} " if unicodedata.category(character) == "No" else character
+    if unicodedata.category(character) != "No":
+        return character
+    return f" _{character} " if unicodedata.decomposition(character).startswith("<sub>") else f" ^{character} "

@@ -44,8 +44,6 @@ class Refutation(Struct, frozen=True):
     detail: str
 
 
-_OF_DEEDS: Final = frozenset({Frame.WAY, Frame.PROPER_WAY, Frame.POSSIBILITY, Frame.ADVICE, Frame.DUTY})
-
 Rule = Callable[[Question, Question], str | None]
 """What differs, in words; None if nothing of the rule's kind does."""
 
@@ -121,11 +119,7 @@ def count(asked: Question, stored: Question) -> str | None:
 
 
 def article(asked: Question, stored: Question) -> str | None:
-    """The matrix is not a matrix, nor are the doors doors. What is done to a file is done to the file, and beside other
-    words an article may be left out.
-    """
-    if asked.frame in _OF_DEEDS:
-        return None
+    """The matrix is not a matrix, nor are the doors doors; beside other words an article may be left out."""
     if len(asked.keys) == 1 and asked.articles.definite != stored.articles.definite:
         return asked.keys[0]
     return _opposed(asked.articles, stored.articles)

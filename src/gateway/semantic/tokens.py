@@ -7,7 +7,7 @@ and signs included. Rules:
   (vitamin a, the who), and before a number it says which (to the six)
 - `have` at the end of a question with `do` says nothing: what does it have
 - a unit is a unit behind a number only, and `of` behind a unit says nothing
-- in a question about a film, a song or a book a word has no synonym: it may be the name
+- in a question about a film, a song, a book or a language of programming a word has no synonym: it may be the name
 - in a question about words nothing is dropped, and every word is as it is written; nor is stress dropped in a list,
   before a preposition or at the end
 - a single word whose meaning is asked is kept as it is written
@@ -26,11 +26,15 @@ from gateway.semantic.frames import HOLDS_AUXILIARY, Frame
 from gateway.semantic.grammar import ARTICLES, AUXILIARIES, CLOSED, MENTIONS, PREPOSITIONS, PRONOUNS, SILENT, is_noun
 from gateway.semantic.inflection import form_of
 from gateway.semantic.patterns import REMEMBERED
-from gateway.semantic.words import PAUSES
+from gateway.semantic.pauses import PAUSES
 
 OF: Final = "of"
 NUMBER: Final = "#"
 """Begins the key of a number."""
+
+
+LATER: Final = "~later"
+"""Ends the kind of an auxiliary behind other words: how late can fees be paid is not how can late fees be paid."""
 
 
 class Token(Struct, frozen=True):
@@ -49,8 +53,8 @@ class Said(NamedTuple):
     mode: str
 
 
-def said(words: Sequence[str], frame: Frame) -> Said:
-    """The tokens of the words behind an opening."""
+def said(words: Sequence[str], frame: Frame, *, embedded: bool) -> Said:
+    """The tokens of the words behind an opening; behind `tell me` a subject stands before its auxiliary."""
     words = [word for word in words if word not in PAUSES]
     place = _first_auxiliary(words) if frame in HOLDS_AUXILIARY else None
     if place is None:
@@ -61,7 +65,8 @@ def said(words: Sequence[str], frame: Frame) -> Said:
         return Said([Token(rest[0] if rest[0] in CLOSED else _key(rest[0])), Token("mean")], *auxiliary)
     if auxiliary.kind == "do" and rest and rest[-1] == "have":
         rest.pop()
-    return Said(_tokens(rest, counted(rest, None, place)), *auxiliary)
+    kind = auxiliary.kind + LATER if place and not embedded else auxiliary.kind
+    return Said(_tokens(rest, counted(rest, None, place)), kind, auxiliary.mode)
 
 
 def key_of(word: str, *, of_works: bool = False) -> str:
@@ -111,7 +116,7 @@ def _tokens(words: Sequence[str], counts: Sequence[Count]) -> list[Token]:
 
 @lru_cache(REMEMBERED)
 def _is_of_works(word: str) -> bool:
-    return form_of(word).base in lexicon.WORKS
+    return word in lexicon.TERMS or form_of(word).base in lexicon.WORKS
 
 
 def _key(word: str, *, of_works: bool = False) -> str:

@@ -1,8 +1,7 @@
 """Words and signs: a plain text in pieces, and which of them are written with a capital.
 
 Rules:
-- everything that is not white space is a word or a sign; the only signs that say nothing are PAUSES right behind a word
-  or at the end, and quotes in pairs (what they quote is compared elsewhere)
+- everything that is not white space is a word or a sign; which signs say nothing, pauses.py decides
 - a hyphen, dot, apostrophe or ampersand inside a word is part of it; between two digits a hyphen is a sign
 - a capital tells where the text has both: not where only I has one, in capitals, or in a Title Like This One
 - a small word in capitals is a name: US, IT, WHO, and vitamin A; so is an article with a capital before another one:
@@ -18,19 +17,14 @@ from msgspec import Struct
 from gateway.semantic import lexicon
 from gateway.semantic.grammar import ARTICLES, AUXILIARIES, CLOSED
 from gateway.semantic.letters import exact
+from gateway.semantic.pauses import MARK, PAUSES, without_silent
 
 _PIECE: Final = re.compile(
     r"\w+(?:(?:[.'&]|-(?!\d)|(?<!\d)-(?=\d)|(?<=\d)[,:/](?=\d))\w+)*(?:(?<=[^\W\d_])(?:\+\+|#))?|[^\w\s]"
 )
 _THOUSANDS: Final = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 
-PAUSES: Final = frozenset(",.?!;:")
 _SENTENCE_ENDS: Final = frozenset(".?!:")
-_SIGNS: Final = frozenset("!\"'")
-"""Signs that may have to go, or to be marked, even right behind a word."""
-
-NAME_MARK: Final = "^"
-"""Ends a small word that is a name; no word of a text has one."""
 
 
 class Capitals(Struct, frozen=True, array_like=True):
@@ -80,7 +74,7 @@ def scan(text: str) -> Words:
         ]
         if titled:
             starts = None
-    return Words(_without_silent_signs(lower, apart), _capitals(written, starts))
+    return Words(without_silent(lower, apart), _capitals(written, starts))
 
 
 def _is_mixed(text: str, written: list[str]) -> bool:
@@ -115,27 +109,7 @@ def _named(piece: str, lower: str, following: str, titled: bool) -> str:
         is_name = len(piece) > 1 or not titled
     else:
         is_name = not titled and lower in ARTICLES and piece.istitle() and following[:1].isupper()
-    return lower + NAME_MARK if is_name else lower
-
-
-def _without_silent_signs(pieces: list[str], apart: set[int]) -> list[str]:
-    """Quotes in pairs go; pauses stay as what parts two words, or are marked where they are what is asked about.
-
-    apart  where a pause stands behind white space, or first
-    """
-    if not apart and _SIGNS.isdisjoint(pieces):
-        return pieces
-    quotes = {"'", '"'} if pieces.count('"') % 2 == 0 else {"'"}
-    last_word = max((place for place, piece in enumerate(pieces) if piece[0].isalnum()), default=-1)
-    kept: list[str] = []
-    for place, piece in enumerate(pieces):
-        if piece in PAUSES:
-            is_close = place not in apart and not (kept and kept[-1].endswith(NAME_MARK))
-            is_factorial = piece == "!" and kept and kept[-1][-1].isdigit() and is_close
-            kept.append(piece if (is_close or place > last_word) and not is_factorial else piece + NAME_MARK)
-        elif piece not in quotes:
-            kept.append(piece)
-    return kept
+    return lower + MARK if is_name else lower
 
 
 def _capitals(written: list[str], starts: list[bool] | None) -> Capitals:
