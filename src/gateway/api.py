@@ -308,10 +308,14 @@ def _body_of(exchange: Exchange) -> bytes:
 
     Raises InvalidRequest as HTTP refuses it, Overloaded, ClientGone, Draining.
     """
-    if isinstance(exchange.head.body, NoBody):
+    head = exchange.head
+    if isinstance(head.body, NoBody):
         raise InvalidRequest(
             "The body needs a Content-Length, or chunks.", param="body", status=411, code="length_required"
         )
+    if "content-encoding" in head.first_values and _is_encoded(head):
+        message = "The body must not be encoded: send it plain, without Content-Encoding."
+        raise InvalidRequest(message, param="body", status=415, code="unsupported_content_encoding")
     try:
         return exchange.read_body()
     except HttpRefusal as refusal:
@@ -320,10 +324,18 @@ def _body_of(exchange: Exchange) -> bytes:
         raise InvalidRequest(refusal.message, status=refusal.status, code=refusal.code) from refusal
 
 
+def _is_encoded(head: RequestHead) -> bool:
+    """Whether the body is compressed or the like: a small one may be a bomb, and what is priced is what is sent."""
+    codings = ",".join(head.get_all("content-encoding")).split(",")
+    return not {coding.strip().lower() for coding in codings} <= {"", "identity"}
+
+
 def _error_headers(error: GatewayError) -> Headers:
     headers = []
     if error.status == 401:
         headers.append("www-authenticate: Bearer")
+    if error.status == 415:
+        headers.append("accept-encoding: identity")
     if isinstance(error, MethodNotAllowed):
         headers.append(f"allow: {', '.join(error.allowed)}")
     should_retry = error.should_retry

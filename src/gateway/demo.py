@@ -126,7 +126,7 @@ def demo_lines(url: str, key: str, upstream: str | None) -> list[str]:
 
 def _terms(upstream: str | None) -> str:
     if upstream is None:
-        return "no key needed: scripted"
+        return "no upstream key needed: its answers are scripted"
     goes = f"OPENAI_API_KEY is set: requests go to {upstream}"
     if upstream.rstrip("/") == OPENAI_URL:
         return f"{goes} and cost money"

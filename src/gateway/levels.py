@@ -268,7 +268,10 @@ class Levels:
         )
 
     async def _refuse(self, transaction: Transaction, balances: Sequence[int], amount: int) -> NoReturn:
-        """Say which level has no room, the narrowest first, and whether waiting for other requests could help."""
+        """Say which level has no room, and whether waiting could help: for other requests, or for the next window.
+
+        A level that one such request could exceed alone goes first, for then it never does; else the narrowest.
+        """
         levels = await transaction.execute(
             """SELECT scope, window_kind, balances.window_number, limit_nanousd, spent_nanousd + unresolved_nanousd,
                     held_nanousd
@@ -278,7 +281,7 @@ class Levels:
             balances,
         )
         reserved: BudgetReserved | None = None
-        for scope, kind, number, limit, gone, held in levels.records:
+        for scope, kind, number, limit, gone, held in sorted(levels.records, key=lambda level: amount <= level[3]):
             if gone + amount > limit:
                 raise _exceeded(Scope(scope), Window(kind), number, limit, gone, amount)
             if gone + held + amount > limit:
@@ -289,14 +292,20 @@ class Levels:
 
 
 def _exceeded(scope: Scope, kind: Window, number: int, limit: int, gone: int, amount: int) -> BudgetExceeded:
+    """The refusal. Of the gateway's own budget it says no amount: that is the sum of all tenants'."""
     end = window_end_text(kind, number)
-    resets = f"It resets at {end}." if end else "It does not reset."
+    if amount > limit:
+        why = "is below what this request could cost"
+        waiting = f" Waiting until it resets at {end} does not help." if end else ""
+    else:
+        why = "has too little left for this request"
+        waiting = f" It resets at {end}." if end else " It does not reset."
     if scope is Scope.GLOBAL:
-        return BudgetExceeded(f"The budget of the whole gateway has too little left for this request. {resets}")
+        lowers = "a smaller output cap lowers what it could cost."
+        return BudgetExceeded(f"The budget of the whole gateway {why}; {lowers}{waiting}")
     return BudgetExceeded(
-        f"The {scope} budget of {format_usd(limit)} USD ({kind}) has too little left for this request: "
-        f"{format_usd(gone)} USD are spent or unresolved, and it could cost up to {format_usd(amount)} USD; a smaller "
-        f"output cap lowers that. {resets}"
+        f"The {scope} budget of {format_usd(limit)} USD ({kind}) {why}: {format_usd(gone)} USD are spent or "
+        f"unresolved, and it could cost up to {format_usd(amount)} USD; a smaller output cap lowers that.{waiting}"
     )
 
 
@@ -309,5 +318,5 @@ def check_amount(nanousd: int) -> None:
 def check_hold(nanousd: int) -> None:
     """Refuse what is not an amount, and a hold beyond any budget."""
     if type(nanousd) is int and nanousd > MAX_NANOUSD:
-        raise BudgetExceeded("The request could cost more than any budget allows.")
+        raise BudgetExceeded("The request could cost more than any budget allows; a smaller output cap lowers that.")
     check_amount(nanousd)

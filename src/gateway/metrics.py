@@ -45,6 +45,7 @@ CODES: Final = frozenset(
         "store_unavailable",
         "stream_truncated",
         "unknown_url",
+        "unsupported_content_encoding",
         "upstream_error",
         "upstream_timeout",
         "uri_too_long",

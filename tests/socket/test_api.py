@@ -290,6 +290,29 @@ class RecordTest(FrontCase):
         client.sock.sendall(b"GET / HTTP/1.1\r\n\r\n")
         self.assertTrue(client.reply().get("x-request-id"))
 
+    def test_an_encoded_body_is_refused_before_it_is_read(self) -> None:
+        """415 with what is accepted instead, also where one coding of several is plain; the refusal is a row."""
+        front = self.front()
+        for codings in (["gzip"], ["identity, GZip"], ["identity", "br"], ["x-unknown"]):
+            with self.subTest(codings):
+                client = self.client(front)
+                lines = [f"Content-Encoding: {coding}" for coding in codings]
+                head = [f"POST {CHAT} HTTP/1.1", "Host: gw", f"Authorization: Bearer {front.key}", *lines]
+                client.sock.sendall("\r\n".join([*head, "Content-Length: 5", "", ""]).encode())
+                reply = client.reply()
+                self.assert_error(reply, 415, "unsupported_content_encoding", "body")
+                self.assertEqual((reply.get("accept-encoding"), reply.get("connection")), ("identity", "close"))
+        self.assertEqual([row["status"] for row in front.rows(4)], [415] * 4)
+
+    def test_a_body_that_is_said_to_be_plain_is_taken(self) -> None:
+        """In any case, and also where nothing is said."""
+        front = self.front()
+        for coding in ("identity", "Identity , identity", ""):
+            with self.subTest(coding):
+                client = self.client(front)
+                client.chat([("Content-Encoding", coding)])
+                self.assertEqual(client.reply().status, 200)
+
     def test_a_post_that_says_nothing_of_its_length_is_told_so(self) -> None:
         """411: neither a length nor chunks."""
         reply = self.front().ask("POST", CHAT)

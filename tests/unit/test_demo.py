@@ -79,6 +79,12 @@ class DemoTest(unittest.TestCase):
                 said = "\n".join(demo_lines("http://here", "key", url))
                 self.assertEqual(("count as free" in said, "counted at 10 USD" in said), (is_free, not is_free))
 
+    def test_nobody_is_told_that_requests_need_no_key(self) -> None:
+        """Only an upstream's is not needed."""
+        said = "\n".join(demo_lines("http://here", "key", None))
+        self.assertIn("no upstream key needed", said)
+        self.assertNotIn("no key needed", said)
+
     def test_what_is_no_base_url_is_a_fault_of_the_configuration(self) -> None:
         """And nothing else is: whatever was typed into the environment."""
         for url in ("http://[::1", "http://[zz]/v1", "http://a b/v1", "here", "http://", "//[", "\x00"):

@@ -126,6 +126,11 @@ class RefusalTest(LedgerCase):
             self.book.reserve(account, amount, "refused")
         return caught.exception.message
 
+    def spend(self, amount: int, window: Window = Window.TOTAL) -> None:
+        """Spend so much at every level."""
+        hold = self.book.reserve(self.book.set_limits(window=window), amount, f"req_{len(self.book.rows())}")
+        self.book.settle(hold, amount)
+
     def test_it_names_the_level_that_has_no_room(self) -> None:
         """The narrowest, if there are several."""
         self.assertIn("The key budget of 1 USD (total)", self.refused(2 * USD, USD, 3 * USD, 3 * USD))
@@ -147,7 +152,35 @@ class RefusalTest(LedgerCase):
             (Window.MONTH, "It resets at 2026-02-01T00:00:00Z."),
         ):
             with self.subTest(window=window):
-                self.assertIn(words, self.refused(2, 1, window=window))
+                self.spend(5, window)
+                self.assertTrue(self.refused(5, 9, window=window).endswith(words))
+
+    def test_it_says_that_waiting_does_not_help_a_request_that_never_fits(self) -> None:
+        """At every level, with what does help."""
+        for limits in ((1, None, None), (None, 1, None), (None, None, 1)):
+            for window, waiting in (
+                (Window.TOTAL, "."),
+                (Window.DAY, ". Waiting until it resets at 2026-01-02T00:00:00Z does not help."),
+            ):
+                with self.subTest(limits=limits, window=window):
+                    said = self.refused(2, *limits, window=window)
+                    self.assertRegex(
+                        said, f"is below what this request could cost.*a smaller output cap lowers [a-z ]+{waiting}$"
+                    )
+        self.assertIn("a smaller output cap", self.refused(MAX_NANOUSD + 1, None))
+
+    def test_a_smaller_output_cap_is_named_where_waiting_helps_too(self) -> None:
+        """Also of the gateway's own budget."""
+        for limits in ((9, None, None), (None, 9, None), (None, None, 9)):
+            with self.subTest(limits):
+                self.spend(5)
+                said = self.refused(5, *limits)
+                self.assertRegex(said, r"has too little left.*a smaller output cap lowers .*\. It does not reset\.$")
+
+    def test_a_level_that_it_never_fits_outweighs_one_that_is_used_up(self) -> None:
+        """The key resets, but the tenant's whole budget is too small."""
+        self.spend(5)
+        self.assertRegex(self.refused(7, 9, 6), "^The tenant budget .* is below")
 
     def test_it_says_the_amounts(self) -> None:
         """What is gone and what the request could cost, as exact decimals."""
