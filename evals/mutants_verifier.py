@@ -75,7 +75,7 @@ STEPS = (
     ("grammar", "is_noun", "True"),
     ("counts", "_in_phrase", "[_ending(word) for word in phrase]"),
     ("counts", "_verb", "None"),
-    ("counts", "_is_number", "False"),
+    ("counts", "is_cardinal", "False"),
     ("counts", "_shows", "False"),
     ("rules", "count", "None"),
     ("rules", "article", "None"),
