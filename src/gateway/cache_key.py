@@ -76,16 +76,16 @@ def may_be_stored(body: Mapping[str, Any], *, private: bool, no_store: bool, cho
     choices            how many answers are asked for, whatever the field is called
     """
     temperature = body.get("temperature")
-    is_exact = type(temperature) in (int, float) and temperature == 0
-    has_tools = body.get("tools") is not None or body.get("functions") is not None
-    return is_exact and not has_tools and not private and not no_store and choices == 1
+    if type(temperature) not in (int, float) or temperature != 0 or private or no_store or choices != 1:
+        return False
+    return body.get("tools") is None and body.get("functions") is None
 
 
 def _canonical_message(message: Mapping[str, Any]) -> dict[str, Any]:
     canonical = _sorted(message)
     content = canonical.get("content")
     if type(content) is str:
-        canonical["content"] = _normal([content])[0]
+        canonical["content"] = _normal_text(content)
     elif type(content) is list:
         canonical["content"] = _canonical_parts(content)
     return canonical
@@ -102,6 +102,12 @@ def _canonical_parts(parts: list[Any]) -> list[Any]:
 
 def _is_text(part: object) -> bool:
     return type(part) is dict and part.get("type") == "text" and type(part.get("text")) is str
+
+
+def _normal_text(text: str) -> str:
+    """The only text of a message, normalised: as _normal has it."""
+    normal = text.replace("\r\n", "\n").strip(_WHITE)
+    return normal if "  " not in normal or _is_laid_out(text) else _RUN.sub(" ", normal)
 
 
 def _normal(texts: list[str], *, first: bool = True, last: bool = True) -> list[str]:

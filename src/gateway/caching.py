@@ -8,6 +8,7 @@ What is given again, and what is collected of a stream, counts in the room that 
 is refused, the other is not kept.
 """
 
+import functools
 import hashlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -197,6 +198,7 @@ def _served(match: Match, cache: str, context: RequestContext, claim: Claim) -> 
     return Recall(hit)
 
 
+@functools.lru_cache(maxsize=1024)  # what is served once is served again
 def entry_id(digest: bytes) -> str:
     """The name of an answer that is kept, for people: 16 hex digits that say nothing and that no look-up takes."""
     return hashlib.sha256(digest).hexdigest()[:16]

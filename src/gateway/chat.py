@@ -28,11 +28,14 @@ _UNPRICED = ("web_search_options", "web_search", "plugins", "models")
 _PRICED_AS_STANDARD = ("auto", "default")
 _CACHE_CONTROLS = ("no-cache", "no-store", "ttl")
 
-_OPTIONS = frozenset({"cache", "tags", "private", "prompt_version"})
-_RARE = frozenset({"tools", "functions", "service_tier", "audio", "modalities", *_UNPRICED, "n", "best_of"})
+_RARE = frozenset(
+    {
+        *("cache", "tags", "private", "prompt_version"),
+        *("tools", "functions", "response_format", "n", "best_of"),
+        *("service_tier", "audio", "modalities", *_UNPRICED),
+    }
+)
 """What most requests have none of: they are spared the look at each."""
-
-_MORE_THAN_TEXT = frozenset({"tools", "functions", "response_format"})
 
 
 class ChatRequest(Struct, frozen=True):
@@ -42,7 +45,7 @@ class ChatRequest(Struct, frozen=True):
     cap          the client's own output cap in tokens, per choice; None if it gave none
     choices      how many answers it asks for
     wants_usage  whether a stream is to end with a usage chunk
-    is_plain     nothing but messages of one text each: no tools, no format, no parts, no audio
+    is_plain     each message is one text, and there is no field that most requests have none of: no tools, no format
     """
 
     body: dict[str, Any]
@@ -65,10 +68,10 @@ def parse_chat(raw: bytes, options: Options) -> ChatRequest:
     has_rare = not _RARE.isdisjoint(body)
     if has_rare:
         _check_tools(body)
-    only_texts = _check_messages(body)
+    has_texts_only = _check_messages(body)
     if has_rare:
         _refuse_unpriced(body)
-    stream = _boolean(body, "stream")
+    stream = "stream" in body and _boolean(body, "stream")
     return ChatRequest(
         body=body,
         model=model,
@@ -76,8 +79,8 @@ def parse_chat(raw: bytes, options: Options) -> ChatRequest:
         cap=_cap(body),
         choices=_choices(body) if has_rare else 1,
         wants_usage=stream and _wants_usage(body),
-        is_plain=only_texts and _MORE_THAN_TEXT.isdisjoint(body),
-        options=options if _OPTIONS.isdisjoint(body) else _options(body, options),
+        is_plain=has_texts_only and not has_rare,
+        options=_options(body, options) if has_rare else options,
     )
 
 

@@ -132,19 +132,13 @@ class ExactCache:
 
     async def lookup(self, digest: bytes, tenant: str) -> Hit | None:
         """The answer under this digest, if this tenant may have it now; counted as a hit or a miss."""
-        hit = self._find(digest, tenant)
-        with self._lock:
-            if hit is None:
-                self._misses += 1
-            else:
-                self._hits += 1
-        return hit
+        return self._find(digest, tenant, counts=1)
 
     async def find(self, digest: bytes, tenant: str) -> Hit | None:
         """The same, uncounted: for whoever looks for more than what a request has asked."""
-        return self._find(digest, tenant)
+        return self._find(digest, tenant, counts=0)
 
-    def _find(self, digest: bytes, tenant: str) -> Hit | None:
+    def _find(self, digest: bytes, tenant: str, *, counts: int) -> Hit | None:
         now_ms = self._clock.wall_ms()
         with self._lock:
             writes = self._writes
@@ -152,8 +146,11 @@ class ExactCache:
             at_hand = waiting[0] if waiting is not None else self._recent.get(digest)
         record = at_hand or self._read(digest)
         if not record or not record.may_be_served(digest, tenant=tenant, epoch=self.epoch(tenant), now_ms=now_ms):
+            with self._lock:
+                self._misses += counts
             return None
         with self._lock:
+            self._hits += counts
             self._note_use(digest)
             if at_hand is None and writes == self._writes:
                 self._recent.put(record)

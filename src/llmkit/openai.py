@@ -48,9 +48,7 @@ whom, how often, what it takes for the price, and (extra_body) with fields besid
 FINISH_REASONS: Final = frozenset({"stop", "length", "tool_calls", "content_filter", "function_call"})
 
 _REMOVED: Final = NEVER_FORWARD.union(GATEWAY_FIELDS)
-_CAP_FIELDS: Final = ("max_completion_tokens", "max_tokens")
-_AS_CAP: Final = {field: dict.fromkeys(_CAP_FIELDS, field) for field in _CAP_FIELDS}
-"""By the one that leaves: the name under which each of the two does."""
+_OTHER_CAP: Final = {"max_completion_tokens": "max_tokens", "max_tokens": "max_completion_tokens"}
 _FINISH_ALIASES: Final = {
     "": "stop",
     "end_turn": "stop",
@@ -139,7 +137,8 @@ def to_wire(body: Mapping[str, object], *, model: str, cap_field: str, cap: int,
     """
     if not _REMOVED.isdisjoint(body):
         body = {key: value for key, value in body.items() if key not in _REMOVED}
-    wire = dict(zip(map(_AS_CAP[cap_field].get, body, body), body.values(), strict=True))
+    other = _OTHER_CAP[cap_field]
+    wire = {cap_field if key == other else key: value for key, value in body.items()} if other in body else {**body}
     wire["model"] = model
     wire[cap_field] = cap
     if stream_usage and wire.get("stream"):

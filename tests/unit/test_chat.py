@@ -194,7 +194,7 @@ class AcceptedTest(unittest.TestCase):
         audio = {"role": "assistant", "content": "hi", "audio": {"id": "a"}}
         requests = [
             parsed(),
-            parsed(messages=[USER, USER], temperature=0, stream=True, n=2),
+            parsed(messages=[USER, USER], temperature=0, stream=True, max_tokens=2),
             parsed(tools=[]),
             parsed(tools=[{}]),
             parsed(functions=[{}]),

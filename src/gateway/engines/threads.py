@@ -37,9 +37,7 @@ def pause(seconds: float, cancel: Cancel | None = None, pulse: Pulse | None = No
 class BlockingEffects:
     """The engine as a front on threads uses it: on the connection's own thread."""
 
-    def run(self, story: Coroutine[Any, Any, T]) -> T:
-        """Run a story to its end; see drive."""
-        return drive(story)
+    run = staticmethod(drive)
 
     def pause(self, seconds: float, cancel: Cancel, pulse: Pulse) -> None:
         """See pause."""
