@@ -136,7 +136,8 @@ class Holds(Levels):
         self, transaction: Transaction, account: Account, amount: int, purpose: Purpose, *, earlier: bool = False
     ) -> Reservation:
         now_ms = self._clock.wall_ms()
-        balances = await self._current_balances(transaction, account, now_ms)
+        known = self._reached.balances(account.levels, now_ms)
+        balances = known or await self._current_balances(transaction, account, now_ms)
         hold = await transaction.execute(
             _OPEN_HOLD,
             (
@@ -170,15 +171,6 @@ class Holds(Levels):
         """Let an open hold stand for another call."""
         await transaction.execute(_CARRY, (*_words(purpose), hold_id))
 
-    async def _close_once(
-        self, transaction: Transaction, hold_id: int, state: MoneyState, cost: int, at_ms: int
-    ) -> int | None:
-        """Resolve a hold for its request and return its overage; None if somebody else has decided about it before."""
-        try:
-            return await self._close(transaction, hold_id, state, cost, By.REQUEST, at_ms)
-        except AlreadyResolved:
-            return None
-
     async def _money_of(self, transaction: Transaction, request_id: str) -> Money:
         """What all holds of a request have become, whoever decided it."""
         found = await transaction.execute(_MONEY_OF_REQUEST, (request_id,))
@@ -187,15 +179,16 @@ class Holds(Levels):
 
     async def _close(
         self, transaction: Transaction, hold_id: int, state: MoneyState, cost: int, by: By, at_ms: int
-    ) -> int:
-        """Take a hold from open or unresolved to `state` and return its overage: nearly always there is none."""
+    ) -> int | None:
+        """Take a hold from open or unresolved to `state` and return its overage: nearly always there is none.
+
+        None if somebody else has decided about it before; nothing was changed then.
+        """
         words = (str(state), cost, at_ms, str(by), hold_id)
         if (await transaction.execute(_CLOSE_WITHIN, words)).rowcount:
             return 0
         closed = await transaction.execute(_CLOSE, words)
-        if not closed.records:
-            raise AlreadyResolved(hold_id)
-        return int(closed.records[0][0])
+        return int(closed.records[0][0]) if closed.records else None
 
     async def _part(
         self, transaction: Transaction, hold_id: int, why: str, at_ms: int, at_most_nanousd: int | None = None

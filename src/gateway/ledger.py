@@ -16,7 +16,6 @@ The ledger does not know prices, providers or HTTP.
 """
 
 import contextlib
-import functools
 from collections import deque
 from typing import Final
 
@@ -144,10 +143,11 @@ class Ledger(Holds):
         check_hold(amount_nanousd)
         if self.unconfirmed_epoch is not None:
             raise LedgerUnconfirmed
-        await self._reach_windows(account)
-
-        work = functools.partial(self._open_hold, account=account, amount=amount_nanousd, purpose=purpose)
-        reservation = await self._store.transact(work)
+        if self._reached.balances(account.levels, self._clock.wall_ms()) is None:
+            await self._learn_windows(account)
+        reservation = await self._store.transact(
+            lambda transaction: self._open_hold(transaction, account, amount_nanousd, purpose)
+        )
         self._opened[reservation.id] = self._clock.now_s()
         return reservation
 
@@ -162,13 +162,14 @@ class Ledger(Holds):
         check_hold(amount_nanousd)
         check_amount(outcome.cost_nanousd or 0)
         at_ms = self._clock.wall_ms()
-        await self._reach_windows(account)
+        if self._reached.balances(account.levels, at_ms) is None:
+            await self._learn_windows(account)
 
         async def work(transaction: Transaction) -> Reservation:
             if outcome.cost_nanousd is None:
                 await self._part(transaction, former.id, outcome.why, at_ms, outcome.at_most_nanousd)
             else:
-                await self._close_once(transaction, former.id, MoneyState.SETTLED, outcome.cost_nanousd, at_ms)
+                await self._close(transaction, former.id, MoneyState.SETTLED, outcome.cost_nanousd, By.REQUEST, at_ms)
             return await self._open_hold(transaction, account, amount_nanousd, purpose, earlier=True)
 
         reservation = await self._store.transact(work)
@@ -283,7 +284,8 @@ class Ledger(Holds):
         at_ms = self._clock.wall_ms()
 
         async def work(transaction: Transaction) -> None:
-            await self._close(transaction, hold_id, state, cost, By.ADMIN, at_ms)
+            if await self._close(transaction, hold_id, state, cost, By.ADMIN, at_ms) is None:
+                raise AlreadyResolved(hold_id)
 
         await self._store.transact(work)
         self._opened.pop(hold_id, None)
@@ -311,7 +313,7 @@ class Ledger(Holds):
         at_ms = self._clock.wall_ms()
 
         async def work(transaction: Transaction) -> None:
-            overage = await self._close_once(transaction, reservation.id, state, cost, at_ms)
+            overage = await self._close(transaction, reservation.id, state, cost, By.REQUEST, at_ms)
             if row is not None:
                 if overage is None or reservation.earlier:
                     money = await self._money_of(transaction, reservation.request_id)

@@ -213,12 +213,10 @@ class Levels:
     # --- inside a transaction -----------------------------------------------------------------------------------
 
     async def _current_balances(self, transaction: Transaction, account: Account, now_ms: int) -> Sequence[int]:
-        """Ids of the three balances of the present windows, opening windows that begin now.
+        """Ids of the three balances of the present windows, as the table knows them, opening windows that begin now.
 
         A window number is only ever raised: a clock that is set back goes on in the window that was reached.
         """
-        if (known := self._reached.balances(account.levels, now_ms)) is not None:
-            return known
         levels = await transaction.execute(_WINDOWS, account.levels)
         found = {level: (kind, number, balance) for level, kind, number, balance in levels.records}
         return [await self._current_balance(transaction, level, found[level], now_ms) for level in account.levels]
@@ -237,18 +235,13 @@ class Levels:
         )
         return opened.last_id
 
-    async def _reach_windows(self, account: Account) -> None:
+    async def _learn_windows(self, account: Account) -> None:
         """See that the present windows of its levels are open and known, before anything is decided in them.
 
         A transaction that finds them open changes nothing before it refuses, and so undoes nothing of what it shares a
         commit with. If another window begins meanwhile, the transaction sees that and opens it itself. Raises
         StoreUnavailable.
         """
-        if self._reached.balances(account.levels, self._clock.wall_ms()) is None:
-            await self._learn_windows(account)
-
-    async def _learn_windows(self, account: Account) -> None:
-        """Read which windows its levels have reached; open the present ones if there are others to open."""
         now_ms = self._clock.wall_ms()
 
         async def work(transaction: Transaction) -> list[Record]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from gateway.errors import BudgetExceeded
 from gateway.evidence import Evidence
-from gateway.holds import _CLOSE, AlreadyResolved, By, Purpose, Reservation
+from gateway.holds import _CLOSE, By, Purpose, Reservation
 from gateway.ledger import Ledger
 from gateway.levels import Account
 from gateway.rows import MoneyState, RequestRow
@@ -119,7 +119,7 @@ class SettlesUnguarded(Ledger):
 
     async def _close(
         self, transaction: Transaction, hold_id: int, state: MoneyState, cost: int, by: By, at_ms: int
-    ) -> int:
+    ) -> int | None:
         return await _close_unguarded(transaction, hold_id, state, cost, by, at_ms)
 
 
@@ -135,11 +135,11 @@ class GuardsOutside(Ledger):
 
     async def _close(
         self, transaction: Transaction, hold_id: int, state: MoneyState, cost: int, by: By, at_ms: int
-    ) -> int:
+    ) -> int | None:
         if self._seen is None:
             return await super()._close(transaction, hold_id, state, cost, by, at_ms)
         if self._seen not in _PENDING:
-            raise AlreadyResolved(hold_id)
+            return None
         return await _close_unguarded(transaction, hold_id, state, cost, by, at_ms)
 
 
@@ -148,8 +148,10 @@ class LeavesTheHold(Ledger):
 
     async def _close(
         self, transaction: Transaction, hold_id: int, state: MoneyState, cost: int, by: By, at_ms: int
-    ) -> int:
+    ) -> int | None:
         overage = await super()._close(transaction, hold_id, state, cost, by, at_ms)
+        if overage is None:
+            return None
         _, amount, _, *balances = await _hold(transaction, hold_id)
         await _add(transaction, "held_nanousd", amount, balances)
         return overage
@@ -178,15 +180,13 @@ class ReleasesTheSettled(Ledger):
 
     async def _close(
         self, transaction: Transaction, hold_id: int, state: MoneyState, cost: int, by: By, at_ms: int
-    ) -> int:
-        try:
-            return await super()._close(transaction, hold_id, state, cost, by, at_ms)
-        except AlreadyResolved:
+    ) -> int | None:
+        overage = await super()._close(transaction, hold_id, state, cost, by, at_ms)
+        if overage is None and state is MoneyState.VOID:
             _, _, spent, *balances = await _hold(transaction, hold_id)
-            if state is not MoneyState.VOID or not spent:
-                raise
             await _add(transaction, "spent_nanousd", -spent, balances)
-            return 0
+            return 0 if spent else None
+        return overage
 
 
 class ClampsToTheHold(Ledger):
@@ -201,10 +201,10 @@ class DropsLateSettlements(Ledger):
 
     async def _close(
         self, transaction: Transaction, hold_id: int, state: MoneyState, cost: int, by: By, at_ms: int
-    ) -> int:
+    ) -> int | None:
         found, *_ = await _hold(transaction, hold_id)
         if by is By.REQUEST and found == "unresolved":
-            raise AlreadyResolved(hold_id)
+            return None
         return await super()._close(transaction, hold_id, state, cost, by, at_ms)
 
 
@@ -248,7 +248,7 @@ class ChargesTheCurrentWindow(Ledger):
 
     async def _close(
         self, transaction: Transaction, hold_id: int, state: MoneyState, cost: int, by: By, at_ms: int
-    ) -> int:
+    ) -> int | None:
         found, amount, _, *former = await _hold(transaction, hold_id)
         if found in _PENDING:
             column = "held_nanousd" if found == "open" else "unresolved_nanousd"
