@@ -50,6 +50,7 @@ SAME = (
         "What does a boiler service cost?",
         "How much do boiler services cost?",
     ),
+    ("What is the price of a boiler?", "What is a boiler's price?", "What is a boiler's cost?"),
     ("How much was a loaf in 1950?", "What was the price of a loaf in 1950?", "How much did a loaf cost in 1950?"),
     ("How much does it cost to fly to Rome?", "What does it cost to fly to Rome?"),
     ("How much did it cost to build Rome?", "What did it cost to build Rome?"),
