@@ -78,6 +78,9 @@ REFUSED = {
         "Chile capital city",
     ),
     Ineligible.DEIXIS: (
+        "where is the nearest pharmacy",
+        "where are the closest hotels",
+        "where is the closest bank",
         "What does this mean?",
         "Are these safe?",
         "Are those safe?",
