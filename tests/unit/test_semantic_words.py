@@ -222,6 +222,10 @@ class LettersTest(QuestionCase):
             ("How many Mb are in a TB?", "How many MB are in a TB?"),
         ):
             self.different(one, other, Veto.CAPITALS)
+        for symbol in ["kg", "mg", "km", "cm", "mm", "ml", "mb", "gb", "tb"]:
+            self.different(f"what is one {symbol} in rome", f"what is one {symbol.title()} in rome", Veto.CAPITALS)
+        for ordinal in ("1st", "2nd", "3rd", "4th"):
+            self.same(f"was he {ordinal} in rome", f"Was he {ordinal.upper()} in Rome")
         self.same("Is 5kg of Edam enough?", "is 5 kg of edam enough?")
         self.same("Is 2FA safe on the 3rd of June?", "is 2fa safe on 3RD June?")
         self.same("is 5 kg enough", "is 5 kilograms enough")

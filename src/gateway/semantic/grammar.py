@@ -48,8 +48,6 @@ SILENT: Final = frozenset({"currently"})
 
 PRONOUNS: Final = {"me": "i", "us": "we", "him": "he", "them": "they"}
 
-FIRST_PERSON: Final = frozenset({"i", "me", "my", "we", "us", "our"})
-
 NEGATIONS: Final = frozenset({"not", "no", "never", "none", "neither", "nor", "without", "nobody", "nothing", "unless"})
 
 PREPOSITIONS: Final = word_set(
@@ -75,8 +73,9 @@ CLOSED: Final = (
     | NEGATIONS
     | AUXILIARIES.keys()
     | frozenset(PRONOUNS)
-    | FIRST_PERSON
-    | word_set("you your he his she her they their it its and or but if that this these those all so be been")
+    | word_set(
+        "i my we our you your he his she her they their it its and or but if that this these those all so be been"
+    )
 )
 """Words that name nothing: an article before one of them is no article, and a capital on one of them is no name."""
 

@@ -16,8 +16,8 @@ from gateway.semantic.grammar import CLOSED
 from gateway.semantic.patterns import word_set
 
 _COMMAND_SIGNS: Final = frozenset("-%\\$@")
-_SYMBOLS: Final = word_set("g kg mg m km cm mm l ml mb gb tb w")
-"""Those units of the lexicon that another unit differs from by its capitals alone."""
+_SYMBOLS: Final = word_set("kg mg km cm mm ml mb gb tb")
+"""Those units of the lexicon that another unit differs from by its capitals alone, but for single letters."""
 _LONGEST_SYMBOL: Final = 4
 _LONGEST_NAME: Final = 5
 _NO_SYMBOLS: Final = CLOSED | lexicon.ANY_CASE | word_set("st nd rd th fa")
