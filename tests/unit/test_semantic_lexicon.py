@@ -190,6 +190,12 @@ WORKS = (
 )
 
 
+TERMS = (
+    "python javascript typescript java kotlin rust golang php ruby rails perl sql excel git linux unix bash shell vim"
+    " c++ c# emacs regex html css docker command method function operator keyword statement library module class group"
+)
+
+
 class SynonymsTest(QuestionCase):
     """Rows of words that ask for the same thing."""
 
@@ -209,6 +215,12 @@ class SynonymsTest(QuestionCase):
         tried = {member for _, members, _ in SYNONYMS for member in members.split()}
         members = {member for row in lexicon.SYNONYMS for member in row.members.split()}
         self.assertEqual({member for member in members if "_" not in member}, tried)
+
+    def test_beside_a_term_of_programming_no_word_has_a_synonym(self) -> None:
+        """It may be the name of something."""
+        for term in TERMS.split():
+            self.different(f"what does reduce do in {term}", f"what does lower do in {term}", Veto.CONTENT)
+        self.assertEqual(set(TERMS.split()), lexicon.TERMS)
 
     def test_no_word_is_in_two_rows(self) -> None:
         """Which row counted would hang on their order."""

@@ -97,7 +97,7 @@ def _counted(words: Sequence[str], frame: Frame) -> list[Count]:
 def _tokens(words: Sequence[str], counts: Sequence[Count]) -> list[Token]:
     tokens: list[Token] = []
     keeps_all = not MENTIONS.isdisjoint(words)
-    of_works = any(map(_is_of_works, filter(str.isalpha, words)))
+    of_works = not lexicon.TERMS.isdisjoint(words) or any(map(_is_of_works, filter(str.isalpha, words)))
     article, behind_number, behind_unit, before = "", False, False, ""
     for (word, following), count in zip(pairwise([*words, ""]), counts, strict=True):
         if word in ARTICLES and is_noun(following) and not (keeps_all or is_cardinal(following)):
@@ -116,7 +116,7 @@ def _tokens(words: Sequence[str], counts: Sequence[Count]) -> list[Token]:
 
 @lru_cache(REMEMBERED)
 def _is_of_works(word: str) -> bool:
-    return word in lexicon.TERMS or form_of(word).base in lexicon.WORKS
+    return form_of(word).base in lexicon.WORKS
 
 
 def _key(word: str, *, of_works: bool = False) -> str:
