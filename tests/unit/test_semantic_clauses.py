@@ -231,6 +231,17 @@ class TokensTest(QuestionCase):
         """Currently."""
         self.same("Do cats need milk?", "Do cats currently need milk?")
 
+    def test_stress_in_a_list_or_at_the_end_says_something(self) -> None:
+        """It is what is asked about there."""
+        for one, other in (
+            ("Is it now and currently Latin?", "Is it now and Latin?"),
+            ("Is it now or currently Latin?", "Is it now or Latin?"),
+            ("Is it currently and fully Latin?", "Is it and fully Latin?"),
+            ("Is it currently or fully Latin?", "Is it or fully Latin?"),
+            ("Do they speak Latin currently?", "Do they speak Latin?"),
+        ):
+            self.different(one, other, Veto.CONTENT)
+
     def test_doubt_says_something(self) -> None:
         """Really, actually, exactly."""
         for word in ("really", "actually", "exactly"):

@@ -89,6 +89,10 @@ class SignsTest(QuestionCase):
         """A logarithm to the base of two is no square."""
         self.different("what is log₂ 8?", "what is log² 8?")
 
+    def test_quotes_of_either_kind_quote(self) -> None:
+        """In pairs."""
+        self.same("Who wrote 'Dune' first?", 'Who wrote "Dune" first?')
+
     def test_a_single_apostrophe_says_something(self) -> None:
         """A derivative, feet; a pair of them quotes."""
         self.different("what is f'(x)?", "what is f(x)?", Veto.CONTENT)
