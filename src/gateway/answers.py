@@ -17,7 +17,6 @@ LAST_CHUNK = b"0\r\n\r\n"
 CLOSE = b"connection: close\r\n"
 KEEP_ALIVE = b"connection: keep-alive\r\n"
 
-
 TOO_MANY_CONNECTIONS = HttpRefusal(503, "overloaded", "Too many connections are open.")
 TOO_MANY_REQUESTS = HttpRefusal(503, "overloaded", "Too many requests are in flight.")
 
@@ -38,7 +37,6 @@ def lines(*headers: str) -> Headers:
 
 JSON = lines("content-type: application/json", "cache-control: no-store")
 """Of every answer in JSON: a shared cache in front must not give it to another tenant."""
-
 
 _RETRY_AFTER = lines("retry-after: 1")
 """What a client is told when there is no place for it: places change hands within a second or two."""

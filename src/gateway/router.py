@@ -24,8 +24,6 @@ from gateway.types import Tier
 AUTO = "auto"
 LONG_TEXT_CHARS = 800
 HARD_TAGS = frozenset({"legal", "math"})
-
-
 _NOTHING: Final[Mapping[str, str]] = {}
 
 Stage = tuple[Deployment, ...]

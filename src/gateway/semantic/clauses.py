@@ -4,7 +4,7 @@ Rules:
 - a phrase before the question, up to a comma, goes behind it: `in Rome, can I pay` is `can I pay in Rome`
 - behind `tell me` the verb goes forward: `what the price is` is `what is the price`
 - a passive with `by` is active: `was the gun missed by Emily` is `did Emily miss the gun`
-- `is a child allowed to drive` is `can a child drive`
+- `is a child able to drive` is `can a child drive`
 - `who is the author of X` and `who was X written by` are `who wrote X`; `what does X mean` asks its meaning
 - two single things joined by `and` or `or` have one order
 - to change or turn one thing into another is to convert it to the other
@@ -106,7 +106,7 @@ def _priced(opening: Opening, said: Said) -> tuple[Opening, Said]:
 
 
 def _possible(opening: Opening, said: Said) -> tuple[Opening, Said]:
-    """`is X allowed to` and `is it possible for X to` as `can X`."""
+    """`is X able to` and `is it possible for X to` as `can X`."""
     if said.kind != "be" or said.mode:
         return opening, said
     keys = [token.key for token in said.tokens]

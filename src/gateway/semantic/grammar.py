@@ -2,7 +2,7 @@
 
 AUXILIARIES     the first one of a question says its kind and its tense or modality, and is not content
 ARTICLES        are no content before a noun
-SILENT          adverbs that stress a question and ask nothing else
+SILENT          adverbs that ask nothing of their own
 PRONOUNS        forms of one person
 NEGATIONS       told apart only so that a refusal can say so
 """

@@ -20,6 +20,8 @@ _SYMBOLS: Final = word_set("kg mg km cm mm ml mb gb tb")
 """Those units of the lexicon that another unit differs from by its capitals alone, but for single letters."""
 _LONGEST_SYMBOL: Final = 4
 _LONGEST_NAME: Final = 5
+_LONGEST_ORDINARY_START: Final = 3
+"""A longer word with one capital, where a sentence begins, is any word."""
 _NO_SYMBOLS: Final = CLOSED | lexicon.ANY_CASE | word_set("st nd rd th fa")
 _SAME_IN_BOTH: Final = frozenset("aAiI")
 """An article and a pronoun, which are told apart elsewhere from names such as vitamin A."""
@@ -75,7 +77,3 @@ def _short_name(piece: str, start: bool) -> str:
     if not 1 < len(name) <= _LONGEST_NAME or name.islower() or name.lower() in _NO_SYMBOLS:
         return ""
     return "" if start and name.istitle() and len(name) > _LONGEST_ORDINARY_START else name
-
-
-_LONGEST_ORDINARY_START: Final = 3
-"""A longer word with one capital, where a sentence begins, is any word."""

@@ -81,7 +81,7 @@ WORKS: Final = word_set(
     " sing singer song soundtrack star write writer"
 )
 """Base forms of words that are said of films, songs and books. What is one is called by any word in any case, so in a
-question with one of these no other word is exchanged for a synonym: Brave is not Courageous, nor Holiday Vacation."""
+question with one of these no other word is exchanged for a synonym: Brave is not Courageous."""
 
 TERMS: Final = word_set(
     "python javascript typescript java kotlin rust golang php ruby rails perl sql excel git linux unix bash shell vim"

@@ -3,7 +3,7 @@
 Rules:
 - a greeting goes only before a pause, a word that begins a question, or the end: `Hello Kitty` stays
 - thanks go only from the end and behind a pause: `who wrote Cheers` stays; please needs no pause, but is kept where it
-  is what is asked about: `how do I say please`
+  is what is asked about: `how do I say please`; in a question about words nothing goes from the end
 - `can you tell me` goes only before a question: `can you tell me a story` stays
 """
 

@@ -39,23 +39,23 @@ def without_silent(pieces: list[str], apart: Set[int]) -> list[str]:
     kept: list[str] = []
     for place, piece in enumerate(pieces):
         if piece in PAUSES:
-            before, following = kept[-1] if kept else "", pieces[place + 1] if place < last_word else ""
-            says = (
-                _is_factorial(piece, before, place in apart)
-                or (place in apart and (place < last_word or piece not in _ENDS))
-                or (
-                    place < last_word
-                    and (before.endswith(MARK) or (of_terms and _is_code(piece, before, following, place)))
-                )
-            )
+            before, is_within = kept[-1] if kept else "", place < last_word
+            if place in apart:
+                says = is_within or piece not in _ENDS
+            elif is_within and (
+                before.endswith(MARK) or (of_terms and _is_code(piece, before, pieces[place + 1], place))
+            ):
+                says = True
+            else:
+                says = _is_factorial(piece, before)
             kept.append(piece + MARK if says else piece)
         elif piece not in paired:
             kept.append(piece)
     return kept
 
 
-def _is_factorial(piece: str, before: str, apart: bool) -> bool:
-    return piece == "!" and not apart and (before[-1:].isdigit() or (len(before) == 1 and before.isalpha()))
+def _is_factorial(piece: str, before: str) -> bool:
+    return piece == "!" and (before[-1:].isdigit() or (len(before) == 1 and before.isalpha()))
 
 
 def _is_code(piece: str, before: str, following: str, place: int) -> bool:

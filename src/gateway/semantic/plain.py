@@ -3,7 +3,7 @@
 Decides what happens to a text before words are looked for. Rules:
 - compatibility forms are folded (NFKC): full width, ligatures, composed accents
 - typographic quotes, apostrophes and dashes become those of ASCII
-- a raised or circled number or a fraction never joins the digits beside it: 10² is not 102, and 1½ is not 11/2
+- a raised, lowered or circled number or a fraction never joins the digits beside it: 10² is not 102, and 1½ is not 11/2
 - nothing is dropped here, and a text that is far too long to be a question is left as it is
 """
 
