@@ -1,25 +1,30 @@
 """Whether a request costs more as the gateway grows: ledger rows, keys, tenants, cached answers.
 
-Of each axis, gateways of every size run at once and are measured in turn, with one caller on one CPU. With many keys or
-tenants the requests take them in turn, up to MOST_KEYS. No head is like another, also where there is one key: else the
-gateway would know that one's head again, and many keys seemed to cost what reading a head does.
+Of each axis, gateways of every size run at once and are measured with one caller on one CPU, in turns so short that
+what changes on the machine hits all alike; another begins each time. A figure of a repetition is the median of its
+turns. With many keys or tenants the requests take them in turn, up to MOST_KEYS. No head is like another, also where
+there is one key: else the gateway would know that one's head again, and keys seemed to cost what reading a head does.
 """
 
 import json
+import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench import own
 from bench.machine import one_cpu
-from bench.measure import Bench, Figures, costing, warm_up
+from bench.measure import Bench, Figures, bad, costing, warm_up
 from bench.subject import Subject
 from bench.tools import ROOT, SOURCES
 
 MOST_KEYS = 1000
+TURNS = 6
+"""In a repetition, for each size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +89,36 @@ def measure(bench: Bench, axis: Axis, folder: Path, repetitions: int, most: int)
         for subject in subjects.values():
             warm_up(bench, subject)
         for _ in range(repetitions):
-            for size_text, subject in subjects.items():
-                runs.setdefault(size_text, []).append(_once(bench, subject, axis.hits))
+            for size_text, figures in repetition(bench, subjects, axis.hits).items():
+                runs.setdefault(size_text, []).append(figures)
     return runs
 
 
-def _once(bench: Bench, subject: Subject, hits: bool) -> Figures:
+def repetition(bench: Bench, subjects: Mapping[str, Subject], hits: bool) -> dict[str, Figures]:
+    """As many seconds of each as a load lasts."""
+    short, turns = replace(bench, seconds=bench.seconds / TURNS), defaultdict[str, list[Figures]](list)
+    order = list(subjects.items())
+    for number in range(TURNS):
+        for size, subject in order:
+            turns[size].append(once(short, begun_at(subject, number / TURNS), hits))
+        order.append(order.pop(0))
+    return {size: median_of(turns[size]) for size in subjects}
+
+
+def begun_at(subject: Subject, share: float) -> Subject:
+    """The subject with its keys taken from another one on, so that short turns meet all of them."""
+    first = int(len(subject.keys) * share)
+    return replace(subject, keys=subject.keys[first:] + subject.keys[:first])
+
+
+def median_of(turns: Sequence[Figures]) -> Figures:
+    """Of each figure; what went wrong is summed."""
+    figures = {name: statistics.median(turn[name] for turn in turns) for name in turns[0]}
+    return figures | {"bad": bad(turns)}
+
+
+def once(bench: Bench, subject: Subject, hits: bool) -> Figures:
+    """One turn."""
     ask = subject.hit if hits else subject.load
     with one_cpu(subject.pid, bench.mock.pid):
         done, cost_us = costing(subject, lambda: ask(bench.tools, callers=1, seconds=bench.seconds, varied=True))
