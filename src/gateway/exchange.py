@@ -99,6 +99,7 @@ class Exchange(Struct, eq=False):
     head        the request head
     connection  whose request it is: the server's
     is_exempt   it needs no place
+    is_refused  the answer was a 4xx: the client would have to ask for something else, or later
     _has_asked  for its place, or it will not: the server expects nothing of it any more
     """
 
@@ -114,6 +115,7 @@ class Exchange(Struct, eq=False):
     _stage: _Stage = _UNANSWERED
     _held: bytes = b""
     _keep: bool = False
+    is_refused: bool = False
 
     def __repr__(self) -> str:
         """Without the body."""
@@ -143,6 +145,11 @@ class Exchange(Struct, eq=False):
     def has_body(self) -> bool:
         """Whether all of the request was read: its client has nothing more to send for it."""
         return self._body is not None or self.head.is_whole
+
+    @property
+    def party(self) -> str | None:
+        """Whose place it took; None if it took none."""
+        return self._party
 
     @property
     def keep(self) -> bool:
@@ -221,6 +228,7 @@ class Exchange(Struct, eq=False):
         if framing and self.head.method != "HEAD":
             answer += body
         self._stage = _ENDED
+        self.is_refused = 400 <= status < 500
         self._write(answer)
 
     def start_stream(self, status: int, headers: Headers) -> None:

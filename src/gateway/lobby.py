@@ -1,4 +1,4 @@
-"""Where connections wait that need no thread: for a request, for the rest of its head, for the client to hang up.
+"""Where connections wait that need no thread: for a request or the end of its head, for a turn, for the client to leave.
 
 One thread with one epoll looks after all of them. It reads heads as they come; a whole one is handed on, a bad or a
 late one is refused. Knows no routes and no answers. Rules:
@@ -20,6 +20,7 @@ from typing import Protocol
 from gateway.clock import Clock
 from gateway.connection import Connection
 from gateway.http_head import HeadLimits, HttpRefusal, RequestHead
+from gateway.refusals import REST_S
 
 LEAVE_S = 1.0
 """How long a client may take to hang up once it has its last answer."""
@@ -113,6 +114,7 @@ class Lobby:
         self._idle = _Bench(idle_timeout_s)
         self._reading = _Bench(header_timeout_s)
         self._in_line = _Bench(queue_wait_s, _HANG_UP)
+        self._resting = _Bench(REST_S, _HANG_UP)
         self._leaving = _Bench(LEAVE_S)
         self._turned_away = _Bench(LEAVE_S)
         self._lock = threading.Lock()
@@ -158,6 +160,10 @@ class Lobby:
     def park(self, connection: Connection) -> None:
         """Let a connection wait for its next request, of which some bytes may have arrived."""
         self._sit(connection, self._reading if connection.has_unread else self._idle)
+
+    def rest(self, connection: Connection) -> None:
+        """Look for a connection's next request only after REST_S."""
+        self._sit(connection, self._resting)
 
     def line_up(self, connection: Connection) -> None:
         """Seat a connection whose request is about to wait for its turn: from now on its turn may come."""
@@ -213,6 +219,7 @@ class Lobby:
         with self._lock:
             self._new.shorten(HASTE_S)
             self._idle.shorten(0)
+            self._resting.shorten(0)
         self._rouse()
 
     def _greet(self, connection: Connection, bench: _Bench) -> None:
@@ -294,7 +301,7 @@ class Lobby:
         return max(min(ends) - self._clock.now_s(), 0) if ends else None
 
     def _benches(self) -> tuple[_Bench, ...]:
-        return self._new, self._idle, self._reading, self._in_line, self._leaving, self._turned_away
+        return self._new, self._idle, self._reading, self._in_line, self._resting, self._leaving, self._turned_away
 
     def _look_at(self, connection: Connection, bench: _Bench) -> None:
         """Something has arrived, or the client has left."""
@@ -348,6 +355,8 @@ class Lobby:
         elif bench is self._in_line:
             if not self._host.leaves_line(connection, late=True):
                 self._wait_longer(connection, bench)
+        elif bench is self._resting:
+            self._read(connection, bench)
         elif bench is self._idle or bench is self._new:
             self._part(connection, bench)
         else:

@@ -34,6 +34,7 @@ from gateway.exchange import Exchange, MustWait, Phase
 from gateway.http_head import HeadLimits, HttpRefusal, RequestHead
 from gateway.lobby import Lobby
 from gateway.places import Admittance, PlaceLimits, Places
+from gateway.refusals import Refusals
 from gateway.workers import IDLE_S, Workers
 from llmkit.room import STEP_BYTES, Claim, Room, Shares
 
@@ -131,6 +132,7 @@ class FrontServer(ThreadingHTTPServer):
         self._connections: set[Connection] = set()
         self._busy: set[Connection] = set()
         self._in_line: dict[Connection, Exchange] = {}
+        self._refusals = Refusals()
         self._workers = Workers(limits.max_threads, "worker", on_error, idle_s=IDLE_S)
         self._attendants = Workers(_ATTENDANTS, "attendant", on_error, idle_s=IDLE_S)
         self._acceptor: threading.Thread | None = None
@@ -298,6 +300,10 @@ class FrontServer(ThreadingHTTPServer):
         self._end(connection)
         if heir is not None:
             self._take_out(heir)
+        if self._must_rest(exchange):
+            self._lobby.rest(connection)
+            return heir
+        if heir is not None:
             self._set_aside(connection, exchange)
             return heir
         lingers = not exchange.is_exempt and not self._workers.crowded
@@ -307,6 +313,11 @@ class FrontServer(ThreadingHTTPServer):
             self._start(following)
             return None
         return following
+
+    def _must_rest(self, exchange: Exchange) -> bool:
+        """Whether the client of an exchange that was answered is to be read later: it was refused too often."""
+        is_refused = exchange.keep and exchange.is_refused
+        return is_refused and self._refusals.are_too_many(exchange.party, self.clock.now_s())
 
     def _set_aside(self, connection: Connection, exchange: Exchange) -> None:
         """After an exchange whose place somebody waits for: what its client asks for next is for another worker."""

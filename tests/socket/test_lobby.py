@@ -1,8 +1,10 @@
 """Connections that need no thread: idle ones, unfinished heads, refused ones; and the line for a place."""
 
+import contextlib
 import socket
 import threading
 import unittest
+from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
@@ -304,6 +306,23 @@ class MomentTest(unittest.TestCase):
         self.assertEqual(self.lobby._overdue(), [])
         self.lobby.let_go(connection)
 
+    def test_a_request_of_a_connection_that_rests_is_found_afterwards(self) -> None:
+        """Whether it came before the rest, as a whole or in part, or meanwhile."""
+        for before, meanwhile in ((b"", GET), (GET[:9], GET[9:]), (GET, b"")):
+            with self.subTest(before=before):
+                connection, client = self.connection()
+                if before:
+                    client.sendall(before)
+                    connection.pull()
+                self.lobby.rest(connection)
+                client.sendall(meanwhile)
+                self.assertEqual(self.noticed(), [])
+                self.lobby._lose_patience(connection, self.lobby._resting)
+                if meanwhile:
+                    self.assertEqual(self.noticed(), [connection.fd])
+                    self.lobby._look_at(*self.lobby._where[connection.fd])
+                self.assertEqual(self.host.told.pop(), "/hello")
+
     def test_closing_twice_never_touches_who_has_the_descriptor_now(self) -> None:
         """Numbers of descriptors are given again at once."""
         first, _ = self.connection()
@@ -317,6 +336,114 @@ class MomentTest(unittest.TestCase):
         client.sendall(GET)
         self.lobby._look_at(second, self.lobby._idle)
         self.assertEqual(self.host.told, ["closed", "closed", "/hello"])
+
+
+@mock.patch("gateway.refusals.PER_S", 2)
+class RestTest(FrontCase):
+    """A client that is refused again and again is answered at once, and then read later."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.asked: list[str] = []
+        self.go_on = threading.Event()
+        self.go_on.set()
+        self.addCleanup(self.go_on.set)
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Whoever has a place is not answered while this lasts."""
+        self.go_on.clear()
+        yield
+        self.go_on.set()
+
+    def handle(self, exchange: Exchange) -> None:
+        """The path says whose request it is, and what it is answered: `/party/429`."""
+        _, party, status = exchange.head.path.split("/")
+        if party:
+            exchange.enter(party)
+        self.asked.append(exchange.head.path)
+        if not self.go_on.wait(PATIENCE_S):
+            raise TimeoutError
+        exchange.respond(int(status), TEXT, exchange.read_body())
+
+    def ask(self, client: Client, path: str) -> None:
+        """Without waiting for the answer."""
+        client.send(post(b"abc").replace(b"/hello", path.encode()))
+
+    def answered(self, server: FrontServer, *paths: str) -> Client:
+        """A client whose requests were all answered, one after the other."""
+        client = self.connect(server)
+        for path in paths:
+            self.ask(client, path)
+            self.assertEqual(client.answer().status, int(path[-3:]))
+        return client
+
+    @mock.patch("gateway.lobby.REST_S", 1000)
+    def test_the_next_request_of_a_loop_waits_and_nobody_elses_does(self) -> None:
+        """It takes no thread meanwhile. Others of the same party are not refused, and so do not rest."""
+        server = self.serve(self.handle)
+        looping = self.answered(server, "/a/429", "/a/402", "/a/400")
+        self.until(lambda: server.parked == 1)
+        self.ask(looping, "/a/200")
+        for path in ("/a/200", "/b/429", "//401"):
+            self.answered(server, path, path)
+        self.assertEqual(
+            self.asked, ["/a/429", "/a/402", "/a/400", "/a/200", "/a/200", "/b/429", "/b/429"] + ["//401"] * 2
+        )
+        self.answered(server, "//401")
+        self.until(lambda: server.parked == 5)
+        self.assertEqual(begun(server), 0)
+
+    @mock.patch("gateway.lobby.REST_S", 1000)
+    def test_a_loop_rests_also_where_others_wait_for_its_place(self) -> None:
+        """Whose turn it is gets the place; the next request of the loop is none of those who wait."""
+        server = self.serve(self.handle, FrontLimits(places=PlaceLimits(places=1, per_party=1, queue=8)))
+        looping = self.answered(server, "/a/429", "/a/429")
+        with self.paused():
+            self.ask(looping, "/a/429")
+            self.until(lambda: server.places.taken == 1)
+            other = self.connect(server)
+            self.ask(other, "/b/200")
+            self.until(lambda: server.places.waiting == 1)
+        self.assertEqual((looping.answer().status, other.answer().status), (429, 200))
+        self.ask(looping, "/a/200")
+        self.answered(server, "/b/200", "/b/200")
+        self.assertEqual(self.asked.count("/a/200"), 0)
+
+    @mock.patch("gateway.lobby.REST_S", 0.01)
+    def test_every_request_of_a_loop_is_answered(self) -> None:
+        """In order, also if they come all at once."""
+        server = self.serve(self.handle)
+        client = self.answered(server, *["/a/429"] * 5)
+        for number in range(400, 410):
+            self.ask(client, f"/a/{number}")
+        self.assertEqual([client.answer().status for _ in range(10)], list(range(400, 410)))
+
+    @mock.patch("gateway.lobby.REST_S", 1000)
+    def test_what_is_no_refusal_makes_nobody_rest(self) -> None:
+        """Neither what was served nor what went wrong."""
+        server = self.serve(self.handle)
+        self.answered(server, *["/a/200", "/a/503"] * 5, "/a/429", "/a/429")
+
+    @mock.patch("gateway.lobby.REST_S", 1000)
+    def test_a_client_that_leaves_while_it_rests_frees_its_connection(self) -> None:
+        """At once."""
+        server = self.serve(self.handle)
+        client = self.answered(server, *["/a/429"] * 3)
+        self.until(lambda: server.parked == 1)
+        client.close()
+        self.until(lambda: server.connections == 0)
+
+    @mock.patch("gateway.lobby.REST_S", 1000)
+    def test_a_drain_waits_for_nobody_who_rests(self) -> None:
+        """The connection is ended like any other that waits for its next request."""
+        server = self.serve(self.handle, FrontLimits(announce_s=0))
+        client = self.answered(server, *["/a/429"] * 3)
+        self.until(lambda: server.parked == 1)
+        server.begin_drain()
+        server.stop_admitting()
+        self.assertEqual(client.rest(), b"")
+        self.until(lambda: server.connections == 0)
 
 
 class PlaceTest(FrontCase):
