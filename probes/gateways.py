@@ -248,10 +248,10 @@ class Inside(Running):
         self._data_dir.close()
         self._folder.cleanup()
 
-    def _report(self, error: BaseException) -> None:
+    def _report(self, error: BaseException, request_id: str | None = None) -> None:
         if not isinstance(error, ClientGone | Draining | HttpRefusal):
             self.errors.append(error)
-            self._oplog.error(error)
+            self._oplog.error(error, request_id)
 
 
 class Outside(Running):

@@ -32,13 +32,11 @@ from gateway.errors import (
     Overloaded,
     UnknownUrl,
     forget,
-    note_request,
-    request_of,
 )
 from gateway.exchange import Exchange
 from gateway.exposition import CONTENT_TYPE
 from gateway.gateway import Gateway
-from gateway.headers import bearer, fact_headers, options_of, request_id, shown_key
+from gateway.headers import bearer, fact_headers, id_header, options_of, shown_key
 from gateway.http_head import HttpRefusal, NoBody, RequestHead
 from gateway.redaction import without_secrets
 from gateway.rows import Exit
@@ -124,27 +122,24 @@ class Api:
     def __call__(self, exchange: Exchange) -> None:
         """Answer one request."""
         facts = self.gateway.new_facts()
+        exchange.request_id = facts.request_id
         try:
             self._route(exchange, exchange.head.path.rstrip("/"), facts)
         except GatewayError as error:
             forget(error)
             self._refuse(exchange, facts, error)
-        except BaseException as error:
-            note_request(error, facts.request_id)
-            raise
 
-    def stamp(self, error: BaseException) -> Headers:
+    def stamp(self, error: BaseException, request_id: str | None) -> Headers:
         """What is known of a request that the front ends by itself: refused before anything was done for it.
 
-        After an error of ours nobody knows how far it had come; its request is noted on it from then on.
+        request_id  None for one that was never handed over, which gets an id here
+        After an error of ours nobody knows how far it had come.
         """
-        facts = self.gateway.new_facts()
+        facts = Facts(request_id) if request_id else self.gateway.new_facts()
         if isinstance(error, HttpRefusal | Draining):
             facts.exit = Exit.REJECTED
             return fact_headers(facts, self._clock.now_s())
-        facts.request_id = request_of(error) or facts.request_id
-        note_request(error, facts.request_id)
-        return request_id(facts) + lines(f"x-gateway-exit: {Exit.FAILED}")
+        return id_header(facts) + lines(f"x-gateway-exit: {Exit.FAILED}")
 
     def _route(self, exchange: Exchange, path: str, facts: Facts) -> None:
         if path.startswith("/v1/"):
@@ -160,7 +155,7 @@ class Api:
             return self._answer_health(exchange, HEALTH_PATHS[path], facts)
         if path == METRICS_PATH:
             _allow(head, "GET", "HEAD")
-            return exchange.respond(200, _METRICS + request_id(facts), self._metrics())
+            return exchange.respond(200, _METRICS + id_header(facts), self._metrics())
         if path == "/control" and self._is_operator(head):
             return self._control(exchange, facts)
         if exchange.draining:
@@ -377,7 +372,7 @@ def _allow(head: RequestHead, *methods: str) -> None:
 
 
 def _respond_json(exchange: Exchange, status: int, value: Any, facts: Facts) -> None:
-    exchange.respond(status, JSON + request_id(facts), json.dumps(value, separators=(",", ":")).encode())
+    exchange.respond(status, JSON + id_header(facts), json.dumps(value, separators=(",", ":")).encode())
 
 
 if __name__ == "__main__":

@@ -185,21 +185,6 @@ class Draining(Exception):
     """The process is ending and the grace for requests in flight is over."""
 
 
-_REQUEST = "gateway_request_id"
-"""Where it lies among the attributes of an exception, also of one that is frozen."""
-
-
-def note_request(error: BaseException, request_id: str) -> None:
-    """Note on an exception which request it has ended: whoever logs it can say so."""
-    vars(error)[_REQUEST] = request_id
-
-
-def request_of(error: BaseException) -> str | None:
-    """The id of the request that an exception has ended, if that was noted."""
-    noted: str | None = vars(error).get(_REQUEST)
-    return noted
-
-
 def forget(error: BaseException) -> None:
     """Let go of the frames that an exception and its causes have passed through; for whoever has dealt with it.
 

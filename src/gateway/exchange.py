@@ -72,7 +72,7 @@ class Host(Protocol):
         """A claim on the memory that request bodies may take; None is one that has no name yet."""
         ...
 
-    def refusal(self, error: BaseException, *, with_body: bool = True) -> bytes:
+    def refusal(self, error: BaseException, request_id: str | None, *, with_body: bool = True) -> bytes:
         """The whole answer to a request that an error ends before it is answered."""
         ...
 
@@ -99,6 +99,7 @@ class Exchange(Struct, eq=False):
     head        the request head
     connection  whose request it is: the server's
     is_exempt   it needs no place
+    request_id  the name that the function handed in has given it: of an error that ends it, and of its answer then
     _has_asked  for its place, or it will not: the server expects nothing of it any more
     """
 
@@ -106,6 +107,7 @@ class Exchange(Struct, eq=False):
     connection: Connection
     head: RequestHead
     is_exempt: bool
+    request_id: str | None = None
     _body: bytes | None = None
     _body_bytes: int = 0
     _claim: Claim | None = None
@@ -268,7 +270,7 @@ class Exchange(Struct, eq=False):
             self.connection.gone = True
         elif not sent:
             with contextlib.suppress(ClientGone):
-                self._write(self._host.refusal(error, with_body=self.head.method != "HEAD"))
+                self._write(self._host.refusal(error, self.request_id, with_body=self.head.method != "HEAD"))
 
     def _answer_head(self, status: int, headers: Headers, framing: bytes, *, delimited: bool) -> bytes:
         """The head, which says whether the connection goes on: only if the answer ends before the connection does."""

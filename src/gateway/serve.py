@@ -249,14 +249,14 @@ class Process:
         self._log.last_words("store_lost", reason=reason, exit_status=STORE_LOST)
         os._exit(STORE_LOST)
 
-    def _report(self, error: BaseException) -> None:
+    def _report(self, error: BaseException, request_id: str | None) -> None:
         """Count what ended an exchange, and log it unless it is an outcome."""
         if isinstance(error, HttpRefusal):
             self._metrics.note_refusal(error.code)
         elif isinstance(error, Draining):
             self._metrics.note_refusal(DrainingError.code)
         elif not isinstance(error, ClientGone):
-            self._log.error(error)
+            self._log.error(error, request_id)
 
     def _hurry(self, stop_now: threading.Event) -> None:
         while self._signals.get() == signal.SIGHUP:

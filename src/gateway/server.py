@@ -83,10 +83,10 @@ class FrontServer(ThreadingHTTPServer):
               answered, if nothing was sent yet, and closes the connection. If it lets MustWait pass, it is called again
               for the same request once there is a place for it
     exempt    whether a path (health) is served however many requests there are
-    on_error  told of every exception that ended an exchange or a head, and of a lack of descriptors or threads; sorts
-              by type, writes no secrets, never raises
-    stamp     headers of each answer that the front makes by itself: what is known of a request that this error ends;
-              on_error is told of that afterwards
+    on_error  told of every exception that ended an exchange or a head, with the request's id if it has one, and of a
+              lack of descriptors or threads; sorts by type, writes no secrets, never raises
+    stamp     headers of each answer that the front makes by itself: what is known of a request, by its id if it has
+              one, that this error ends
 
     `_lock` guards `_connections`; it is held for no call of a caller's function and for no I/O. `phase` only grows, and
     `_busy` and `_in_line` change, in single steps: whoever ends the last exchange looks at `phase` after that, and
@@ -105,8 +105,8 @@ class FrontServer(ThreadingHTTPServer):
         clock: Clock,
         *,
         exempt: Callable[[str], bool] = lambda path: False,
-        on_error: Callable[[BaseException], None] = lambda error: None,
-        stamp: Callable[[BaseException], Headers] = lambda error: b"",
+        on_error: Callable[[BaseException, str | None], None] = lambda error, request_id: None,
+        stamp: Callable[[BaseException, str | None], Headers] = lambda error, request_id: b"",
         pause: Callable[[float], object] | None = None,
     ) -> None:
         """Bind and listen; OSError if the address is taken. Connections are accepted after `start`."""
@@ -131,8 +131,8 @@ class FrontServer(ThreadingHTTPServer):
         self._connections: set[Connection] = set()
         self._busy: set[Connection] = set()
         self._in_line: dict[Connection, Exchange] = {}
-        self._workers = Workers(limits.max_threads, "worker", on_error, idle_s=IDLE_S)
-        self._attendants = Workers(_ATTENDANTS, "attendant", on_error, idle_s=IDLE_S)
+        self._workers = Workers(limits.max_threads, "worker", self.on_error, idle_s=IDLE_S)
+        self._attendants = Workers(_ATTENDANTS, "attendant", self.on_error, idle_s=IDLE_S)
         self._acceptor: threading.Thread | None = None
         self._accepting = True
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
@@ -245,19 +245,22 @@ class FrontServer(ThreadingHTTPServer):
             if not self._connections:
                 self._changed.notify_all()
 
-    def on_error(self, error: BaseException) -> None:
+    def on_error(self, error: BaseException, request_id: str | None = None) -> None:
         """Report what ended an exchange, a head or a connection."""
-        self._on_error(error)
+        self._on_error(error, request_id)
 
     def claim(self, party: str | None) -> Claim:
         """A claim on the memory for bodies, within the share of its party."""
         return Claim(self.shares.of(party))
 
-    def refusal(self, error: BaseException, *, with_body: bool = True, closes: bool = True) -> bytes:
+    def refusal(
+        self, error: BaseException, request_id: str | None = None, *, with_body: bool = True, closes: bool = True
+    ) -> bytes:
         """The front's own answer to a request that `error` ends, whole; it announces the close if the connection
         `closes` after it.
         """
-        return refusal_answer(refusal_for(error), self._stamp(error), with_body=with_body, closes=closes)
+        stamp = self._stamp(error, request_id)
+        return refusal_answer(refusal_for(error), stamp, with_body=with_body, closes=closes)
 
     def _admit(self, connection: Connection, head: RequestHead) -> Exchange | None:
         """Begin to work on a request; None if it was turned down since no more may even ask for a place."""
@@ -292,7 +295,7 @@ class FrontServer(ThreadingHTTPServer):
             return self._line_up(exchange, must_wait.party)
         except BaseException as error:  # noqa: BLE001 - nothing may leave an exchange open
             exchange.fail(error)
-            self.on_error(error)
+            self.on_error(error, exchange.request_id)
             forget(error)
         heir = exchange.release()
         self._end(connection)

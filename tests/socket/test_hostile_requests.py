@@ -129,7 +129,7 @@ class RawCase(unittest.TestCase):
             lambda exchange: self.recorder(exchange),
             FrontLimits(max_body_bytes=MAX_BODY_BYTES),
             RealClock(),
-            on_error=self.errors.append,
+            on_error=lambda error, request_id: self.errors.append(error),
         )
         self.addCleanup(self.front.close)
         self.front.start()

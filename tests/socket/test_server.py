@@ -164,7 +164,7 @@ class FrontCase(unittest.TestCase):
         self.addCleanup(client.close)
         return client
 
-    def _on_error(self, error: BaseException) -> None:
+    def _on_error(self, error: BaseException, request_id: str | None) -> None:
         self.errors.append(error)
         self.told.release()
 

@@ -117,7 +117,7 @@ class Front:
             self.world.clock,
             exempt=EXEMPT_PATHS.__contains__,
             on_error=self._on_error,
-            stamp=lambda error: self.api.stamp(error),
+            stamp=lambda error, request_id: self.api.stamp(error, request_id),
         )
         self.key = self.world.key()
         self.server.start()
@@ -188,9 +188,9 @@ class Front:
                 self._ended += 1
                 self._changed.notify_all()
 
-    def _on_error(self, error: BaseException) -> None:
+    def _on_error(self, error: BaseException, request_id: str | None = None) -> None:
         self.errors.append(error)
-        self._oplog.error(error)
+        self._oplog.error(error, request_id)
 
 
 class ShiftedClock(RealClock):
