@@ -16,7 +16,6 @@ from gateway.answers import (
     CLOSE,
     KEEP_ALIVE,
     LAST_CHUNK,
-    TOO_MUCH_IN_FLIGHT,
     Headers,
     answer_head,
     chunk,
@@ -25,7 +24,7 @@ from gateway.answers import (
 )
 from gateway.clock import Clock
 from gateway.connection import Connection
-from gateway.errors import ClientGone
+from gateway.errors import ClientGone, Overloaded
 from gateway.http_head import RequestHead
 from gateway.places import Places
 from llmkit.room import FREE_BYTES, Claim
@@ -170,8 +169,8 @@ class Exchange(Struct, eq=False):
         """The whole request body, decoded; the same bytes on every call.
 
         A client that asked for it is told to go on first. Raises HttpRefusal: 413 beyond max_body_bytes (a stated
-        length before anything is read), 408 after body_timeout_s, 400 malformed chunks, 503 if all bodies together
-        are too large; ClientGone or Draining if the body was cut.
+        length before anything is read), 408 after body_timeout_s, 400 malformed chunks; Overloaded if all bodies
+        together are too large; ClientGone or Draining if the body was cut.
         """
         if self._body is None:
             host = self._host
@@ -206,7 +205,7 @@ class Exchange(Struct, eq=False):
             return
         self._claim = self._claim or self._host.claim(self._party)
         if not self._claim.covers(self._body_bytes):
-            raise TOO_MUCH_IN_FLIGHT
+            raise Overloaded("The bodies of the requests in flight take too much memory.")
 
     # --- the answer ---------------------------------------------------------------------------------------------
 

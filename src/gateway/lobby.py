@@ -19,7 +19,8 @@ from typing import Protocol
 
 from gateway.clock import Clock
 from gateway.connection import Connection
-from gateway.http_head import HeadLimits, HttpRefusal, RequestHead
+from gateway.errors import HttpRefusal
+from gateway.http_head import HeadLimits, RequestHead
 
 LEAVE_S = 1.0
 """How long a client may take to hang up once it has its last answer."""

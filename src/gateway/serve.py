@@ -31,9 +31,8 @@ from gateway.data_dir import Control, DataDir
 from gateway.demo import DEMO_BUDGET_USD, DEMO_KEY_NAME, DEMO_TENANT, OPENAI_URL, demo_config, demo_lines
 from gateway.drive import drive
 from gateway.engines.threads import BlockingEffects
-from gateway.errors import ClientGone, Draining, DrainingError, StoreUnavailable
+from gateway.errors import ClientGone, Draining, DrainingError, GatewayError, StoreUnavailable
 from gateway.gateway import Gateway
-from gateway.http_head import HttpRefusal
 from gateway.keys import unlisted
 from gateway.metrics import Metrics
 from gateway.oplog import OpLog
@@ -251,7 +250,7 @@ class Process:
 
     def _report(self, error: BaseException, request_id: str | None) -> None:
         """Count what ended an exchange, and log it unless it is an outcome."""
-        if isinstance(error, HttpRefusal):
+        if isinstance(error, GatewayError):
             self._metrics.note_refusal(error.code)
         elif isinstance(error, Draining):
             self._metrics.note_refusal(DrainingError.code)

@@ -16,10 +16,9 @@ from dataclasses import dataclass
 
 from gateway.answers import JSON
 from gateway.clock import RealClock
-from gateway.errors import ClientGone
+from gateway.errors import ClientGone, HttpRefusal
 from gateway.exchange import Exchange
 from gateway.http_body import MAX_CHUNKS
-from gateway.http_head import HttpRefusal
 from gateway.server import FrontLimits, FrontServer
 from tests.support.raw_requests import (
     CUT_BODIES,

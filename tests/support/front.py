@@ -17,9 +17,8 @@ from gateway.api import EXEMPT_PATHS, Api, Health
 from gateway.app import answer_room, build_gateway
 from gateway.clock import Clock, RealClock
 from gateway.engines.threads import BlockingEffects
-from gateway.errors import ClientGone, Draining
+from gateway.errors import ClientGone, Draining, GatewayError
 from gateway.exchange import Exchange
-from gateway.http_head import HttpRefusal
 from gateway.metrics import Metrics
 from gateway.oplog import OpLog
 from gateway.ops import metrics_page
@@ -117,7 +116,7 @@ class Front:
             self.world.clock,
             exempt=EXEMPT_PATHS.__contains__,
             on_error=self._on_error,
-            stamp=lambda error, request_id: self.api.stamp(error, request_id),
+            stamp=lambda told, request_id: self.api.stamp(told, request_id),
         )
         self.key = self.world.key()
         self.server.start()
@@ -168,7 +167,7 @@ class Front:
         self.server.stop_admitting()
         left = self.server.finish(self.world.clock.now_s() + PATIENCE_S, threading.Event())
         try:
-            faults = [error for error in self.errors if not isinstance(error, ClientGone | Draining | HttpRefusal)]
+            faults = [error for error in self.errors if not isinstance(error, ClientGone | Draining | GatewayError)]
             if faults:
                 raise AssertionError("the gateway reported an error") from faults[0]
             report = self.world.run("ledger.verify")
