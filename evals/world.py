@@ -56,7 +56,7 @@ class World:
             clock=self.clock,
             providers=self.providers,
             draw=random.Random(seed).random,
-            on_error=self.errors.append,
+            on_error=lambda error, request_id: self.errors.append(error),
         )
 
     def key(self, budget_nanousd: int | None = None, *, tenant: str = "acme") -> str:

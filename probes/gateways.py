@@ -23,8 +23,7 @@ from gateway.clock import RealClock
 from gateway.config import load
 from gateway.data_dir import DataDir
 from gateway.engines.threads import BlockingEffects
-from gateway.errors import ClientGone, Draining
-from gateway.http_head import HttpRefusal
+from gateway.errors import ClientGone, Draining, GatewayError
 from gateway.oplog import OpLog
 from gateway.providers import LiveProvider, Provider
 from gateway.server import FrontLimits, FrontServer
@@ -248,10 +247,10 @@ class Inside(Running):
         self._data_dir.close()
         self._folder.cleanup()
 
-    def _report(self, error: BaseException) -> None:
-        if not isinstance(error, ClientGone | Draining | HttpRefusal):
+    def _report(self, error: BaseException, request_id: str | None = None) -> None:
+        if not isinstance(error, ClientGone | Draining | GatewayError):
             self.errors.append(error)
-            self._oplog.error(error)
+            self._oplog.error(error, request_id)
 
 
 class Outside(Running):

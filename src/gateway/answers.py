@@ -1,13 +1,15 @@
-"""The bytes of answers: status line, headers, framing, and the refusals that the front makes by itself.
+"""The bytes of answers: status line, headers, framing, and what an error looks like.
 
 Pure. Decides nothing but how an answer looks on the wire; a header with a control character is an error, never sent.
 """
 
-import json
+import math
 from http import HTTPStatus
 
-from gateway.errors import Draining
-from gateway.http_head import NO_CONTROL, HttpRefusal
+from gateway.errors import Draining, DrainingError, GatewayError, InternalError, MethodNotAllowed
+from gateway.http_head import NO_CONTROL
+from gateway.redaction import without_secrets
+from llmkit.openai import error_payload
 
 Headers = bytes
 """Whole header lines, each with its end, as lines() makes them: none holds a control character."""
@@ -17,11 +19,8 @@ LAST_CHUNK = b"0\r\n\r\n"
 CLOSE = b"connection: close\r\n"
 KEEP_ALIVE = b"connection: keep-alive\r\n"
 
-TOO_MANY_CONNECTIONS = HttpRefusal(503, "overloaded", "Too many connections are open.")
-TOO_MANY_REQUESTS = HttpRefusal(503, "overloaded", "Too many requests are in flight.")
-
-DRAINING = HttpRefusal(503, "draining", "The gateway is shutting down.")
-TOO_MUCH_IN_FLIGHT = HttpRefusal(503, "overloaded", "The bodies of the requests in flight take too much memory.")
+LONG_WAIT_S = 120
+"""Client libraries sleep through any Retry-After; beyond this they are told not to retry."""
 
 _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 _WITHOUT_BODY = frozenset({204, 304})
@@ -37,9 +36,6 @@ def lines(*headers: str) -> Headers:
 
 JSON = lines("content-type: application/json", "cache-control: no-store")
 """Of every answer in JSON: a shared cache in front must not give it to another tenant."""
-
-_RETRY_AFTER = lines("retry-after: 1")
-"""What a client is told when there is no place for it: places change hands within a second or two."""
 
 
 def has_body(status: int) -> bool:
@@ -66,26 +62,45 @@ def chunk(data: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
-def refusal_answer(refusal: HttpRefusal, stamp: Headers, *, with_body: bool = True, closes: bool = True) -> bytes:
+def error_headers(error: GatewayError) -> Headers:
+    """What the headers of an answer say of the error that it is: what else would do, and when to try again."""
+    headers = []
+    if error.status == 401:
+        headers.append("www-authenticate: Bearer")
+    if error.status == 415:
+        headers.append("accept-encoding: identity")
+    if isinstance(error, MethodNotAllowed):
+        headers.append(f"allow: {', '.join(error.allowed)}")
+    should_retry = error.should_retry
+    if error.retry_after_s is not None:
+        wait_s = max(math.ceil(error.retry_after_s), 1)
+        headers.append(f"retry-after: {wait_s}")
+        should_retry = False if wait_s > LONG_WAIT_S else should_retry
+    if should_retry is not None:
+        headers.append(f"x-should-retry: {str(should_retry).lower()}")
+    return JSON + lines(*headers)
+
+
+def error_body(error: GatewayError) -> bytes:
+    """What a client is told: a key that it sent in the place of a model or a field is not repeated."""
+    param = error.param and without_secrets(error.param)
+    return error_payload(without_secrets(error.message), error.type, error.code, param)
+
+
+def refusal_answer(error: GatewayError, stamp: Headers, *, with_body: bool = True, closes: bool = True) -> bytes:
     """The whole answer to a request that the front refuses.
 
     stamp   what is known of the request
     closes  announce that the connection does
     """
-    kind = "invalid_request_error" if refusal.status < 500 else "server_error"
-    error = {"message": refusal.message, "type": kind, "param": None, "code": refusal.code}
-    body = json.dumps({"error": error}).encode()
-    headers = JSON + stamp
-    if refusal.status == 503:
-        headers += _RETRY_AFTER
-    head = answer_head(refusal.status, headers, content_length(len(body)) + (CLOSE if closes else b""))
+    body = error_body(error)
+    framing = content_length(len(body)) + (CLOSE if closes else b"")
+    head = answer_head(error.status, error_headers(error) + stamp, framing)
     return head + body if with_body else head
 
 
-def refusal_for(error: BaseException) -> HttpRefusal:
+def told_of(error: BaseException, request_id: str | None) -> GatewayError:
     """What a client is told when the function that was to answer it raised."""
-    if isinstance(error, HttpRefusal):
+    if isinstance(error, GatewayError):
         return error
-    if isinstance(error, Draining):
-        return DRAINING
-    return HttpRefusal(500, "internal_error", "The gateway failed to handle this request.")
+    return DrainingError() if isinstance(error, Draining) else InternalError(request_id)

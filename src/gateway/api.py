@@ -18,31 +18,27 @@ from urllib.parse import unquote
 
 from msgspec import Struct
 
-from gateway.answers import JSON, Headers, lines
+from gateway.answers import JSON, Headers, error_body, error_headers, lines
 from gateway.clock import Clock
 from gateway.commands import CommandError, Commands
 from gateway.context import Facts, Principal, RequestContext
 from gateway.errors import (
-    Draining,
     DrainingError,
     GatewayError,
+    HttpRefusal,
+    InternalError,
     InvalidRequest,
     MethodNotAllowed,
     ModelNotFound,
-    Overloaded,
     UnknownUrl,
     forget,
-    note_request,
-    request_of,
 )
 from gateway.exchange import Exchange
 from gateway.exposition import CONTENT_TYPE
 from gateway.gateway import Gateway
-from gateway.headers import bearer, fact_headers, options_of, request_id, shown_key
-from gateway.http_head import HttpRefusal, NoBody, RequestHead
-from gateway.redaction import without_secrets
+from gateway.headers import bearer, fact_headers, id_header, options_of, shown_key
+from gateway.http_head import NoBody, RequestHead
 from gateway.rows import Exit
-from llmkit.openai import error_payload
 from llmkit.sse import comment, frame
 from llmkit.types import Cancel, Pulse
 from tracekit.trace import parse_traceparent
@@ -60,9 +56,6 @@ EXEMPT_PATHS = frozenset({*HEALTH_PATHS, METRICS_PATH, "/control"})
 
 SILENCE_S = 15.0
 """A stream that has begun is never silent for longer: proxies between cut idle connections, many at 60 s."""
-
-LONG_WAIT_S = 120
-"""Client libraries sleep through any Retry-After; beyond this they are told not to retry."""
 
 _STREAM = lines("content-type: text/event-stream; charset=utf-8", "cache-control: no-cache", "x-accel-buffering: no")
 _METRICS = lines(f"content-type: {CONTENT_TYPE}")
@@ -124,27 +117,24 @@ class Api:
     def __call__(self, exchange: Exchange) -> None:
         """Answer one request."""
         facts = self.gateway.new_facts()
+        exchange.request_id = facts.request_id
         try:
             self._route(exchange, exchange.head.path.rstrip("/"), facts)
         except GatewayError as error:
             forget(error)
             self._refuse(exchange, facts, error)
-        except BaseException as error:
-            note_request(error, facts.request_id)
-            raise
 
-    def stamp(self, error: BaseException) -> Headers:
+    def stamp(self, told: GatewayError, request_id: str | None) -> Headers:
         """What is known of a request that the front ends by itself: refused before anything was done for it.
 
-        After an error of ours nobody knows how far it had come; its request is noted on it from then on.
+        request_id  None for one that was never handed over, which gets an id here
+        After an error of ours nobody knows how far it had come.
         """
-        facts = self.gateway.new_facts()
-        if isinstance(error, HttpRefusal | Draining):
-            facts.exit = Exit.REJECTED
-            return fact_headers(facts, self._clock.now_s())
-        facts.request_id = request_of(error) or facts.request_id
-        note_request(error, facts.request_id)
-        return request_id(facts) + lines(f"x-gateway-exit: {Exit.FAILED}")
+        facts = Facts(request_id) if request_id else self.gateway.new_facts()
+        if isinstance(told, InternalError):
+            return id_header(facts) + lines(f"x-gateway-exit: {Exit.FAILED}")
+        facts.exit = Exit.REJECTED
+        return fact_headers(facts, self._clock.now_s())
 
     def _route(self, exchange: Exchange, path: str, facts: Facts) -> None:
         if path.startswith("/v1/"):
@@ -160,7 +150,7 @@ class Api:
             return self._answer_health(exchange, HEALTH_PATHS[path], facts)
         if path == METRICS_PATH:
             _allow(head, "GET", "HEAD")
-            return exchange.respond(200, _METRICS + request_id(facts), self._metrics())
+            return exchange.respond(200, _METRICS + id_header(facts), self._metrics())
         if path == "/control" and self._is_operator(head):
             return self._control(exchange, facts)
         if exchange.draining:
@@ -194,8 +184,8 @@ class Api:
         if facts.exit is None:
             facts.exit = Exit.REJECTED
             self._on_refused(error.code)
-        headers = _error_headers(error) + fact_headers(facts, self._clock.now_s())
-        exchange.respond(error.status, headers, _error_body(error))
+        headers = error_headers(error) + fact_headers(facts, self._clock.now_s())
+        exchange.respond(error.status, headers, error_body(error))
 
     # --- chat ---------------------------------------------------------------------------------------------------
 
@@ -222,7 +212,7 @@ class Api:
             if not caller.started:
                 raise
             forget(error)
-            exchange.send(frame(_error_body(error)))
+            exchange.send(frame(error_body(error)))
             exchange.abort()
             return
         if answer.cut:
@@ -306,52 +296,21 @@ class _HttpCaller(Struct, eq=False):
 def _body_of(exchange: Exchange) -> bytes:
     """The body of a request that must have one.
 
-    Raises InvalidRequest as HTTP refuses it, Overloaded, ClientGone, Draining.
+    Raises HttpRefusal, Overloaded, ClientGone, Draining.
     """
     head = exchange.head
     if isinstance(head.body, NoBody):
-        raise InvalidRequest(
-            "The body needs a Content-Length, or chunks.", param="body", status=411, code="length_required"
-        )
+        raise HttpRefusal(411, "length_required", "The body needs a Content-Length, or chunks.", param="body")
     if "content-encoding" in head.first_values and _is_encoded(head):
         message = "The body must not be encoded: send it plain, without Content-Encoding."
-        raise InvalidRequest(message, param="body", status=415, code="unsupported_content_encoding")
-    try:
-        return exchange.read_body()
-    except HttpRefusal as refusal:
-        if refusal.code == Overloaded.code:
-            raise Overloaded(refusal.message) from refusal
-        raise InvalidRequest(refusal.message, status=refusal.status, code=refusal.code) from refusal
+        raise HttpRefusal(415, "unsupported_content_encoding", message, param="body")
+    return exchange.read_body()
 
 
 def _is_encoded(head: RequestHead) -> bool:
     """Whether the body is compressed or the like: a small one may be a bomb, and what is priced is what is sent."""
     codings = ",".join(head.get_all("content-encoding")).split(",")
     return not {coding.strip().lower() for coding in codings} <= {"", "identity"}
-
-
-def _error_headers(error: GatewayError) -> Headers:
-    headers = []
-    if error.status == 401:
-        headers.append("www-authenticate: Bearer")
-    if error.status == 415:
-        headers.append("accept-encoding: identity")
-    if isinstance(error, MethodNotAllowed):
-        headers.append(f"allow: {', '.join(error.allowed)}")
-    should_retry = error.should_retry
-    if error.retry_after_s is not None:
-        wait_s = max(math.ceil(error.retry_after_s), 1)
-        headers.append(f"retry-after: {wait_s}")
-        should_retry = False if wait_s > LONG_WAIT_S else should_retry
-    if should_retry is not None:
-        headers.append(f"x-should-retry: {str(should_retry).lower()}")
-    return JSON + lines(*headers)
-
-
-def _error_body(error: GatewayError) -> bytes:
-    """What a client is told: a key that it sent in the place of a model or a field is not repeated."""
-    param = error.param and without_secrets(error.param)
-    return error_payload(without_secrets(error.message), error.type, error.code, param)
 
 
 def _model(name: str) -> dict[str, object]:
@@ -377,7 +336,7 @@ def _allow(head: RequestHead, *methods: str) -> None:
 
 
 def _respond_json(exchange: Exchange, status: int, value: Any, facts: Facts) -> None:
-    exchange.respond(status, JSON + request_id(facts), json.dumps(value, separators=(",", ":")).encode())
+    exchange.respond(status, JSON + id_header(facts), json.dumps(value, separators=(",", ":")).encode())
 
 
 if __name__ == "__main__":

@@ -318,7 +318,7 @@ def build_gateway(
     providers: Mapping[str, Provider] | None = None,
     room: Room | None = None,
     draw: Callable[[], float] = random.random,
-    on_error: Callable[[BaseException], None] = lambda error: None,
+    on_error: Callable[[BaseException, str], None] = lambda error, request_id: None,
     on_failed: Callable[[str, Verdict], None] = lambda deployment, verdict: None,
     on_state: Callable[[str, str], None] = lambda deployment, state: None,
     on_shadow: ShadowLog = lambda request_id, entry, question, judged: None,
@@ -329,6 +329,7 @@ def build_gateway(
 
     room      what all answers may hold of memory together; shared with the gateway that this one succeeds
     draw      gives numbers from [0, 1), for jitter and weights
+    on_error  see Gateway
     on_failed is told of each call that failed before its client had content: the deployment, and the verdict
     on_state  is told of a deployment whose state has changed, and the state
     on_shadow is told of each answer that the semantic cache withholds in its shadow mode

@@ -16,13 +16,12 @@ from collections.abc import Callable
 
 from gateway.answers import CONTINUE
 from gateway.clock import Clock
-from gateway.errors import ClientGone, Draining
+from gateway.errors import ClientGone, Draining, HttpRefusal
 from gateway.http_body import ChunkedReader, too_large
 from gateway.http_head import (
     Chunked,
     HeadLimits,
     Heads,
-    HttpRefusal,
     NoBody,
     RequestHead,
     Sized,

@@ -1,6 +1,7 @@
 """Every way in which the gateway refuses or fails a request, and what a client is told.
 
     GatewayError                    status, code, type, message, param, retry_after_s, should_retry
+    ├── HttpRefusal                 400, 408, 411, 413, 414, 415, 417, 431  the rules of HTTP itself
     ├── InvalidRequest              400  the body or a header says something that cannot be served
     ├── InvalidApiKey               401  missing, unknown, expired or blocked: one message for all
     ├── BudgetExceeded              402  spent + unresolved leave no room at some level
@@ -48,6 +49,22 @@ class GatewayError(Exception):
         self.message = message
         self.param = param
         self.retry_after_s = retry_after_s
+
+
+class HttpRefusal(GatewayError):
+    """Refused by the rules of HTTP; of what could not be read whole, the connection closes.
+
+    status   HTTP status, 400..499
+    code     machine-readable code of the error body
+    message  quotes nothing that the client sent
+    """
+
+    type = "invalid_request_error"
+
+    def __init__(self, status: int, code: str, message: str, *, param: str | None = None) -> None:
+        super().__init__(message, param=param)
+        self.status = status
+        self.code = code
 
 
 class InvalidRequest(GatewayError):
@@ -128,8 +145,9 @@ class BudgetReserved(GatewayError):
 
 
 class InternalError(GatewayError):
-    def __init__(self, request_id: str) -> None:
-        super().__init__(f"The gateway failed to handle this request. Request id: {request_id}.")
+    def __init__(self, request_id: str | None) -> None:
+        named = f" Request id: {request_id}." if request_id else ""
+        super().__init__(f"The gateway failed to handle this request.{named}")
 
 
 class UpstreamError(GatewayError):
@@ -183,21 +201,6 @@ class ClientGone(Exception):
 
 class Draining(Exception):
     """The process is ending and the grace for requests in flight is over."""
-
-
-_REQUEST = "gateway_request_id"
-"""Where it lies among the attributes of an exception, also of one that is frozen."""
-
-
-def note_request(error: BaseException, request_id: str) -> None:
-    """Note on an exception which request it has ended: whoever logs it can say so."""
-    vars(error)[_REQUEST] = request_id
-
-
-def request_of(error: BaseException) -> str | None:
-    """The id of the request that an exception has ended, if that was noted."""
-    noted: str | None = vars(error).get(_REQUEST)
-    return noted
 
 
 def forget(error: BaseException) -> None:

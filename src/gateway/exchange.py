@@ -16,7 +16,6 @@ from gateway.answers import (
     CLOSE,
     KEEP_ALIVE,
     LAST_CHUNK,
-    TOO_MUCH_IN_FLIGHT,
     Headers,
     answer_head,
     chunk,
@@ -25,7 +24,7 @@ from gateway.answers import (
 )
 from gateway.clock import Clock
 from gateway.connection import Connection
-from gateway.errors import ClientGone
+from gateway.errors import ClientGone, Overloaded
 from gateway.http_head import RequestHead
 from gateway.places import Places
 from llmkit.room import FREE_BYTES, Claim
@@ -72,7 +71,7 @@ class Host(Protocol):
         """A claim on the memory that request bodies may take; None is one that has no name yet."""
         ...
 
-    def refusal(self, error: BaseException, *, with_body: bool = True) -> bytes:
+    def refusal(self, error: BaseException, request_id: str | None, *, with_body: bool = True) -> bytes:
         """The whole answer to a request that an error ends before it is answered."""
         ...
 
@@ -99,6 +98,7 @@ class Exchange(Struct, eq=False):
     head        the request head
     connection  whose request it is: the server's
     is_exempt   it needs no place
+    request_id  the name that the function handed in has given it: of an error that ends it, and of its answer then
     is_refused  the answer was a 4xx: the client would have to ask for something else, or later
     _has_asked  for its place, or it will not: the server expects nothing of it any more
     """
@@ -107,6 +107,7 @@ class Exchange(Struct, eq=False):
     connection: Connection
     head: RequestHead
     is_exempt: bool
+    request_id: str | None = None
     _body: bytes | None = None
     _body_bytes: int = 0
     _claim: Claim | None = None
@@ -175,8 +176,8 @@ class Exchange(Struct, eq=False):
         """The whole request body, decoded; the same bytes on every call.
 
         A client that asked for it is told to go on first. Raises HttpRefusal: 413 beyond max_body_bytes (a stated
-        length before anything is read), 408 after body_timeout_s, 400 malformed chunks, 503 if all bodies together
-        are too large; ClientGone or Draining if the body was cut.
+        length before anything is read), 408 after body_timeout_s, 400 malformed chunks; Overloaded if all bodies
+        together are too large; ClientGone or Draining if the body was cut.
         """
         if self._body is None:
             host = self._host
@@ -211,7 +212,7 @@ class Exchange(Struct, eq=False):
             return
         self._claim = self._claim or self._host.claim(self._party)
         if not self._claim.covers(self._body_bytes):
-            raise TOO_MUCH_IN_FLIGHT
+            raise Overloaded("The bodies of the requests in flight take too much memory.")
 
     # --- the answer ---------------------------------------------------------------------------------------------
 
@@ -276,7 +277,7 @@ class Exchange(Struct, eq=False):
             self.connection.gone = True
         elif not sent:
             with contextlib.suppress(ClientGone):
-                self._write(self._host.refusal(error, with_body=self.head.method != "HEAD"))
+                self._write(self._host.refusal(error, self.request_id, with_body=self.head.method != "HEAD"))
 
     def _answer_head(self, status: int, headers: Headers, framing: bytes, *, delimited: bool) -> bytes:
         """The head, which says whether the connection goes on: only if the answer ends before the connection does."""

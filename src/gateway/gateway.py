@@ -26,7 +26,6 @@ from gateway.errors import (
     InternalError,
     InvalidRequest,
     StoreUnavailable,
-    note_request,
 )
 from gateway.exact_cache import Hit
 from gateway.health import Fleet
@@ -48,7 +47,7 @@ class Gateway:
 
     head_hold_s     how long a stream's head may wait for the first content
     new_request_id  gives ids that sort by time
-    on_error        is told of every exception that is not an outcome of a request
+    on_error        is told of every exception that is not an outcome of a request, and of the request's id
     on_ended        is told of each request that has ended: its row, its context, and the monotonic instant
     on_overbilled   is told of each call that cost more than was held for it: see Settlement
     release         lets go of idle upstream connections once another gateway has taken over
@@ -67,7 +66,7 @@ class Gateway:
         engine: Engine,
         head_hold_s: float,
         new_request_id: Callable[[], str],
-        on_error: Callable[[BaseException], None] = lambda error: None,
+        on_error: Callable[[BaseException, str], None] = lambda error, request_id: None,
         on_ended: Callable[[RequestRow, RequestContext, float], None] = lambda row, context, ended_s: None,
         on_overbilled: Callable[[str, int, int], None] = lambda deployment, held_nanousd, cost_nanousd: None,
         release: Callable[[], None] = lambda: None,
@@ -265,8 +264,7 @@ class Gateway:
             return error
         if isinstance(error, Draining):
             return DrainingError()
-        note_request(error, context.facts.request_id)
-        self._on_error(error)
+        self._on_error(error, context.facts.request_id)
         return InternalError(context.facts.request_id) if isinstance(error, Exception) else error
 
 

@@ -160,7 +160,7 @@ def route_of(hops: Sequence[str]) -> str:
     return ", ".join(hops)
 
 
-def request_id(facts: Facts) -> Headers:
+def id_header(facts: Facts) -> Headers:
     """The header that names the request."""
     return lines(f"x-request-id: {facts.request_id}")
 

@@ -8,7 +8,8 @@ exceed a limit, in bytes or in number, is refused before its content is read.
 import re
 from collections.abc import Callable
 
-from gateway.http_head import HttpRefusal, is_trailer_line
+from gateway.errors import HttpRefusal
+from gateway.http_head import is_trailer_line
 
 _SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,8})(?:;[\t\x20-\x7e\x80-\xff]*+)?\r\n")
 _SIZE_LINE_BYTES = 256

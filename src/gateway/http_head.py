@@ -20,6 +20,8 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gateway.errors import HttpRefusal
+
 _NAME = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
 _VALUE = r"[\t\x20-\x7e\x80-\xff]*+"  # visible, space, tab, obs-text: no control character
 _REQUEST_LINE = re.compile(r"(?!CONNECT )([A-Z]{1,16}) (/[\x21\x22\x24-\x7e]*+) HTTP/1\.([01])\r\n")
@@ -44,21 +46,6 @@ _NONE: Final[frozenset[str]] = frozenset()
 
 _UNFRAMED = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
 """Methods whose requests may go without a framing header; behind any other, a body that nobody framed may follow."""
-
-
-class HttpRefusal(Exception):
-    """A request refused by the rules of HTTP itself; it is answered, and its connection closes.
-
-    status   HTTP status, 400..599
-    code     machine-readable code of the error body
-    message  for the client; quotes nothing that the client sent
-    """
-
-    def __init__(self, status: int, code: str, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-        self.code = code
-        self.message = message
 
 
 class HeadLimits(Struct, frozen=True):

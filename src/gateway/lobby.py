@@ -1,4 +1,4 @@
-"""Where connections wait that need no thread: for a request or the end of its head, for a turn, for the client to leave.
+"""Where connections wait that need no thread: for a request or the rest of its head, for a turn, for a hang-up.
 
 One thread with one epoll looks after all of them. It reads heads as they come; a whole one is handed on, a bad or a
 late one is refused. Knows no routes and no answers. Rules:
@@ -19,7 +19,8 @@ from typing import Protocol
 
 from gateway.clock import Clock
 from gateway.connection import Connection
-from gateway.http_head import HeadLimits, HttpRefusal, RequestHead
+from gateway.errors import HttpRefusal
+from gateway.http_head import HeadLimits, RequestHead
 from gateway.refusals import REST_S
 
 LEAVE_S = 1.0

@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from typing import TextIO
 
 from gateway.clock import Clock
-from gateway.errors import request_of
 
 _MAX_CHARS = 2000
 _CUT_CHARS = 900
@@ -94,13 +93,13 @@ class OpLog:
             except (OSError, ValueError):
                 self.dropped += 1
 
-    def error(self, error: BaseException) -> None:
+    def error(self, error: BaseException, request_id: str | None = None) -> None:
         """Log an exception that is not an outcome of a request, with the id of the one that it has ended, if any."""
         self.count_error()
         frames = traceback.extract_tb(error.__traceback__)[-_FRAMES:]
         where = [f"{frame.filename.rsplit('/', 1)[-1]}:{frame.lineno} {frame.name}" for frame in frames]
         facts: dict[str, object] = {"error": type(error).__name__, "where": where}
-        if (request_id := request_of(error)) is not None:
+        if request_id is not None:
             facts["request"] = request_id
         if isinstance(error, sqlite3.Error):
             facts["detail"] = str(error)

@@ -31,9 +31,8 @@ from gateway.data_dir import Control, DataDir
 from gateway.demo import DEMO_BUDGET_USD, DEMO_KEY_NAME, DEMO_TENANT, OPENAI_URL, demo_config, demo_lines
 from gateway.drive import drive
 from gateway.engines.threads import BlockingEffects
-from gateway.errors import ClientGone, Draining, DrainingError, StoreUnavailable
+from gateway.errors import ClientGone, Draining, DrainingError, GatewayError, StoreUnavailable
 from gateway.gateway import Gateway
-from gateway.http_head import HttpRefusal
 from gateway.keys import unlisted
 from gateway.metrics import Metrics
 from gateway.oplog import OpLog
@@ -249,14 +248,14 @@ class Process:
         self._log.last_words("store_lost", reason=reason, exit_status=STORE_LOST)
         os._exit(STORE_LOST)
 
-    def _report(self, error: BaseException) -> None:
+    def _report(self, error: BaseException, request_id: str | None) -> None:
         """Count what ended an exchange, and log it unless it is an outcome."""
-        if isinstance(error, HttpRefusal):
+        if isinstance(error, GatewayError):
             self._metrics.note_refusal(error.code)
         elif isinstance(error, Draining):
             self._metrics.note_refusal(DrainingError.code)
         elif not isinstance(error, ClientGone):
-            self._log.error(error)
+            self._log.error(error, request_id)
 
     def _hurry(self, stop_now: threading.Event) -> None:
         while self._signals.get() == signal.SIGHUP:

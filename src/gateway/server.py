@@ -26,12 +26,12 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from gateway.answers import DRAINING, TOO_MANY_CONNECTIONS, TOO_MANY_REQUESTS, Headers, refusal_answer, refusal_for
+from gateway.answers import Headers, refusal_answer, told_of
 from gateway.clock import Clock
 from gateway.connection import Connection, prepare
-from gateway.errors import ClientGone, forget
+from gateway.errors import ClientGone, DrainingError, GatewayError, HttpRefusal, Overloaded, forget
 from gateway.exchange import Exchange, MustWait, Phase
-from gateway.http_head import HeadLimits, HttpRefusal, RequestHead
+from gateway.http_head import HeadLimits, RequestHead
 from gateway.lobby import Lobby
 from gateway.places import Admittance, PlaceLimits, Places
 from gateway.refusals import Refusals
@@ -80,14 +80,14 @@ class FrontLimits(Struct, frozen=True):
 class FrontServer(ThreadingHTTPServer):
     """Accepts connections, runs `handle` once per request, and drains.
 
-    handle    called on a thread of its own; may raise HttpRefusal, ClientGone, Draining or anything else, which is
+    handle    called on a thread of its own; may raise GatewayError, ClientGone, Draining or anything else, which is
               answered, if nothing was sent yet, and closes the connection. If it lets MustWait pass, it is called again
               for the same request once there is a place for it
     exempt    whether a path (health) is served however many requests there are
-    on_error  told of every exception that ended an exchange or a head, and of a lack of descriptors or threads; sorts
-              by type, writes no secrets, never raises
-    stamp     headers of each answer that the front makes by itself: what is known of a request that this error ends;
-              on_error is told of that afterwards
+    on_error  told of every exception that ended an exchange or a head, with the request's id if it has one, and of a
+              lack of descriptors or threads; sorts by type, writes no secrets, never raises
+    stamp     headers of each answer that the front makes by itself: what is known of a request, by its id if it has
+              one, of which the client is told this error
 
     `_lock` guards `_connections`; it is held for no call of a caller's function and for no I/O. `phase` only grows, and
     `_busy` and `_in_line` change, in single steps: whoever ends the last exchange looks at `phase` after that, and
@@ -106,8 +106,8 @@ class FrontServer(ThreadingHTTPServer):
         clock: Clock,
         *,
         exempt: Callable[[str], bool] = lambda path: False,
-        on_error: Callable[[BaseException], None] = lambda error: None,
-        stamp: Callable[[BaseException], Headers] = lambda error: b"",
+        on_error: Callable[[BaseException, str | None], None] = lambda error, request_id: None,
+        stamp: Callable[[GatewayError, str | None], Headers] = lambda error, request_id: b"",
         pause: Callable[[float], object] | None = None,
     ) -> None:
         """Bind and listen; OSError if the address is taken. Connections are accepted after `start`."""
@@ -133,8 +133,8 @@ class FrontServer(ThreadingHTTPServer):
         self._busy: set[Connection] = set()
         self._in_line: dict[Connection, Exchange] = {}
         self._refusals = Refusals()
-        self._workers = Workers(limits.max_threads, "worker", on_error, idle_s=IDLE_S)
-        self._attendants = Workers(_ATTENDANTS, "attendant", on_error, idle_s=IDLE_S)
+        self._workers = Workers(limits.max_threads, "worker", self.on_error, idle_s=IDLE_S)
+        self._attendants = Workers(_ATTENDANTS, "attendant", self.on_error, idle_s=IDLE_S)
         self._acceptor: threading.Thread | None = None
         self._accepting = True
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
@@ -233,7 +233,7 @@ class FrontServer(ThreadingHTTPServer):
         if exchange is not None:
             self._start(exchange)
 
-    def refuse(self, connection: Connection, refusal: HttpRefusal) -> None:
+    def refuse(self, connection: Connection, refusal: GatewayError) -> None:
         """Answer without waiting, and let the client hang up."""
         connection.write_at_once(self.refusal(refusal))
         connection.say_end()
@@ -247,19 +247,22 @@ class FrontServer(ThreadingHTTPServer):
             if not self._connections:
                 self._changed.notify_all()
 
-    def on_error(self, error: BaseException) -> None:
+    def on_error(self, error: BaseException, request_id: str | None = None) -> None:
         """Report what ended an exchange, a head or a connection."""
-        self._on_error(error)
+        self._on_error(error, request_id)
 
     def claim(self, party: str | None) -> Claim:
         """A claim on the memory for bodies, within the share of its party."""
         return Claim(self.shares.of(party))
 
-    def refusal(self, error: BaseException, *, with_body: bool = True, closes: bool = True) -> bytes:
+    def refusal(
+        self, error: BaseException, request_id: str | None = None, *, with_body: bool = True, closes: bool = True
+    ) -> bytes:
         """The front's own answer to a request that `error` ends, whole; it announces the close if the connection
         `closes` after it.
         """
-        return refusal_answer(refusal_for(error), self._stamp(error), with_body=with_body, closes=closes)
+        told = told_of(error, request_id)
+        return refusal_answer(told, self._stamp(told, request_id), with_body=with_body, closes=closes)
 
     def _admit(self, connection: Connection, head: RequestHead) -> Exchange | None:
         """Begin to work on a request; None if it was turned down since no more may even ask for a place."""
@@ -294,7 +297,7 @@ class FrontServer(ThreadingHTTPServer):
             return self._line_up(exchange, must_wait.party)
         except BaseException as error:  # noqa: BLE001 - nothing may leave an exchange open
             exchange.fail(error)
-            self.on_error(error)
+            self.on_error(error, exchange.request_id)
             forget(error)
         heir = exchange.release()
         self._end(connection)
@@ -376,7 +379,7 @@ class FrontServer(ThreadingHTTPServer):
             return True
         self._end(connection)
         if connection.watch.drained:
-            self.refuse(connection, DRAINING)
+            self.refuse(connection, DrainingError())
         else:
             self._lobby.let_go(connection)
             self.on_error(ClientGone())
@@ -388,12 +391,13 @@ class FrontServer(ThreadingHTTPServer):
         self._end(connection)
         is_whole = connection.drop_body(head)
         keeps = is_whole and head.keep_alive and head.takes_chunks and not self.phase
-        answer = self.refusal(TOO_MANY_REQUESTS, with_body=head.method != "HEAD", closes=not keeps)
+        refusal = Overloaded()
+        answer = self.refusal(refusal, with_body=head.method != "HEAD", closes=not keeps)
         if connection.write_at_once(answer) == len(answer) and keeps:
             self._lobby.park(connection)
         else:
             self._part(connection, is_whole=is_whole)
-        self.on_error(TOO_MANY_REQUESTS)
+        self.on_error(refusal)
 
     # --- what is in flight ----------------------------------------------------------------------------------------
 
@@ -463,7 +467,7 @@ class FrontServer(ThreadingHTTPServer):
             self._lobby.welcome(connection)
         else:
             self.turned_away += 1
-            connection.write_at_once(self.refusal(TOO_MANY_CONNECTIONS))
+            connection.write_at_once(self.refusal(Overloaded("Too many connections are open.")))
             connection.say_end()
             self._lobby.turn_away(connection)
 

@@ -11,8 +11,9 @@ import h11
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from gateway.errors import HttpRefusal
 from gateway.http_body import ChunkedReader
-from gateway.http_head import Chunked, HeadLimits, HttpRefusal, RequestHead, Sized, find_head_end, parse_head
+from gateway.http_head import Chunked, HeadLimits, RequestHead, Sized, find_head_end, parse_head
 from tests.support.raw_requests import CUT_BODIES, HONEST, HOSTILE_HEADS, MALFORMED_CHUNKS, post
 
 LIMITS = HeadLimits()

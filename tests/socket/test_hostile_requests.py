@@ -16,10 +16,9 @@ from dataclasses import dataclass
 
 from gateway.answers import JSON
 from gateway.clock import RealClock
-from gateway.errors import ClientGone
+from gateway.errors import ClientGone, HttpRefusal
 from gateway.exchange import Exchange
 from gateway.http_body import MAX_CHUNKS
-from gateway.http_head import HttpRefusal
 from gateway.server import FrontLimits, FrontServer
 from tests.support.raw_requests import (
     CUT_BODIES,
@@ -129,7 +128,7 @@ class RawCase(unittest.TestCase):
             lambda exchange: self.recorder(exchange),
             FrontLimits(max_body_bytes=MAX_BODY_BYTES),
             RealClock(),
-            on_error=self.errors.append,
+            on_error=lambda error, request_id: self.errors.append(error),
         )
         self.addCleanup(self.front.close)
         self.front.start()

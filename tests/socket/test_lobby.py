@@ -10,9 +10,9 @@ from unittest import mock
 
 from gateway.clock import RealClock
 from gateway.connection import Connection
-from gateway.errors import ClientGone, Draining
+from gateway.errors import ClientGone, Draining, HttpRefusal
 from gateway.exchange import Exchange
-from gateway.http_head import HeadLimits, HttpRefusal, RequestHead
+from gateway.http_head import HeadLimits, RequestHead
 from gateway.lobby import Lobby
 from gateway.places import PlaceLimits
 from gateway.server import _SLOW_READERS, FrontLimits, FrontServer

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import io
+import json
 import select
 import socket
 import struct
@@ -15,9 +16,8 @@ from unittest import mock
 
 from gateway.answers import lines
 from gateway.clock import RealClock
-from gateway.errors import ClientGone, Draining
+from gateway.errors import ClientGone, Draining, HttpRefusal, Overloaded
 from gateway.exchange import Exchange
-from gateway.http_head import HttpRefusal
 from gateway.places import PlaceLimits
 from gateway.server import FrontLimits, FrontServer
 from llmkit.types import Cancel
@@ -164,7 +164,7 @@ class FrontCase(unittest.TestCase):
         self.addCleanup(client.close)
         return client
 
-    def _on_error(self, error: BaseException) -> None:
+    def _on_error(self, error: BaseException, request_id: str | None) -> None:
         self.errors.append(error)
         self.told.release()
 
@@ -185,7 +185,7 @@ class FrontCase(unittest.TestCase):
     def assert_refused(self, answer: Answer, status: int, code: str, *, closes: bool = True) -> None:
         """A JSON error that also announces the close, if the connection closes."""
         self.assertEqual(answer.status, status)
-        self.assertIn(f'"code": "{code}"', answer.body.decode())
+        self.assertEqual(json.loads(answer.body)["error"]["code"], code)
         self.assertEqual(answer.headers["content-type"], "application/json")
         self.assertEqual(answer.headers.get("connection"), "close" if closes else None)
 
@@ -539,6 +539,7 @@ class AnswerTest(FrontCase):
     def test_an_error_before_the_answer_is_answered(self) -> None:
         """With a code for each kind, and closed; an unknown error says nothing of itself."""
         cases: list[tuple[BaseException, int, str]] = [
+            (Overloaded(), 503, "overloaded"),
             (HttpRefusal(413, "request_too_large", "no"), 413, "request_too_large"),
             (Draining(), 503, "draining"),
             (KeyError("secret"), 500, "internal_error"),

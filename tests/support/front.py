@@ -17,9 +17,8 @@ from gateway.api import EXEMPT_PATHS, Api, Health
 from gateway.app import answer_room, build_gateway
 from gateway.clock import Clock, RealClock
 from gateway.engines.threads import BlockingEffects
-from gateway.errors import ClientGone, Draining
+from gateway.errors import ClientGone, Draining, GatewayError
 from gateway.exchange import Exchange
-from gateway.http_head import HttpRefusal
 from gateway.metrics import Metrics
 from gateway.oplog import OpLog
 from gateway.ops import metrics_page
@@ -117,7 +116,7 @@ class Front:
             self.world.clock,
             exempt=EXEMPT_PATHS.__contains__,
             on_error=self._on_error,
-            stamp=lambda error: self.api.stamp(error),
+            stamp=lambda told, request_id: self.api.stamp(told, request_id),
         )
         self.key = self.world.key()
         self.server.start()
@@ -168,7 +167,7 @@ class Front:
         self.server.stop_admitting()
         left = self.server.finish(self.world.clock.now_s() + PATIENCE_S, threading.Event())
         try:
-            faults = [error for error in self.errors if not isinstance(error, ClientGone | Draining | HttpRefusal)]
+            faults = [error for error in self.errors if not isinstance(error, ClientGone | Draining | GatewayError)]
             if faults:
                 raise AssertionError("the gateway reported an error") from faults[0]
             report = self.world.run("ledger.verify")
@@ -188,9 +187,9 @@ class Front:
                 self._ended += 1
                 self._changed.notify_all()
 
-    def _on_error(self, error: BaseException) -> None:
+    def _on_error(self, error: BaseException, request_id: str | None = None) -> None:
         self.errors.append(error)
-        self._oplog.error(error)
+        self._oplog.error(error, request_id)
 
 
 class ShiftedClock(RealClock):

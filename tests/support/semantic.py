@@ -70,7 +70,7 @@ class SemanticCase(unittest.TestCase):
             self.books,
             clock=self.clock,
             providers=self.providers(),
-            on_error=self.world.errors.append,
+            on_error=lambda error, request_id: self.world.errors.append(error),
             on_shadow=log,
         )
 

@@ -147,7 +147,7 @@ class SimWorld:
             engine=_NoEngine(),
             head_hold_s=self.config.server.head_hold_s,
             new_request_id=lambda: f"req_{self.ledger.boot_id:04d}{next(serial):08d}",
-            on_error=self.errors.append,
+            on_error=lambda error, request_id: self.errors.append(error),
         )
 
     def key(self, limit_nanousd: int | None, *, tenant: str = "acme", window: Window = Window.TOTAL) -> str:
@@ -255,7 +255,11 @@ class RealWorld:
             on_lost=self.lost.append,
         )
         self.gateway = build_gateway(
-            self.config, self.books, clock=self.clock, providers=providers, on_error=self.errors.append
+            self.config,
+            self.books,
+            clock=self.clock,
+            providers=providers,
+            on_error=lambda error, request_id: self.errors.append(error),
         )
 
     def key(self, budget_usd: str | None = None, *, tenant: str = "acme") -> str:

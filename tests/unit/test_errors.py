@@ -6,6 +6,7 @@ from gateway import errors
 from gateway.errors import GatewayError
 
 TABLE: list[tuple[GatewayError, int, str, str]] = [
+    (errors.HttpRefusal(431, "headers_too_large", "x"), 431, "headers_too_large", "invalid_request_error"),
     (errors.InvalidRequest("x"), 400, "invalid_request", "invalid_request_error"),
     (
         errors.InvalidRequest("x", status=413, code="request_too_large"),

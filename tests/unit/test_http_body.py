@@ -2,8 +2,8 @@
 
 import unittest
 
+from gateway.errors import HttpRefusal
 from gateway.http_body import MAX_CHUNKS, ChunkedReader
-from gateway.http_head import HttpRefusal
 from tests.support.raw_requests import MALFORMED_CHUNKS
 
 

@@ -4,11 +4,11 @@ import contextlib
 import itertools
 import unittest
 
+from gateway.errors import HttpRefusal
 from gateway.http_head import (
     Chunked,
     HeadLimits,
     Heads,
-    HttpRefusal,
     NoBody,
     RequestHead,
     Sized,
