@@ -88,11 +88,11 @@ _OPEN_HOLD = """INSERT INTO holds (request_id, attempt, alias, deployment, price
 _PURPOSE = "attempt = ?, alias = ?, deployment = ?, price_version = ?"
 _TOP_UP = f"UPDATE holds SET amount_nanousd = amount_nanousd + ?, {_PURPOSE} WHERE id = ? AND state = 'open'"  # noqa: S608 - constants only
 _CARRY = f"UPDATE holds SET {_PURPOSE} WHERE id = ? AND state = 'open'"  # noqa: S608 - constants only
-_CLOSE_WITHIN = """UPDATE holds SET state = ?1, cost_nanousd = ?2, resolved_ms = ?3, resolved_by = ?4
-    WHERE id = ?5 AND state = 'open' AND amount_nanousd >= ?2"""
-_CLOSE = """UPDATE holds SET state = ?1, cost_nanousd = ?2, overage_nanousd = max(?2 - amount_nanousd, 0),
-        resolved_ms = ?3, resolved_by = ?4
-    WHERE id = ?5 AND (state = 'open' OR state = 'unresolved')
+_CLOSE_WITHIN = """UPDATE holds SET state = ?, cost_nanousd = ?, resolved_ms = ?, resolved_by = ?
+    WHERE amount_nanousd >= ? AND id = ? AND state = 'open'"""
+_CLOSE = """UPDATE holds SET state = ?, cost_nanousd = ?, resolved_ms = ?, resolved_by = ?,
+        overage_nanousd = max(? - amount_nanousd, 0)
+    WHERE id = ? AND (state = 'open' OR state = 'unresolved')
     RETURNING overage_nanousd"""
 _PART = """UPDATE holds SET state = 'unresolved', amount_nanousd = min(amount_nanousd, ?), unresolved_ms = ?,
         unresolved_why = ?
@@ -184,7 +184,7 @@ class Holds(Levels):
 
         None if somebody else has decided about it before; nothing was changed then.
         """
-        words = (str(state), cost, at_ms, str(by), hold_id)
+        words = (str(state), cost, at_ms, str(by), cost, hold_id)
         if (await transaction.execute(_CLOSE_WITHIN, words)).rowcount:
             return 0
         closed = await transaction.execute(_CLOSE, words)

@@ -269,8 +269,8 @@ class Levels:
             """SELECT scope, window_kind, balances.window_number, limit_nanousd, spent_nanousd + unresolved_nanousd,
                     held_nanousd
                 FROM balances JOIN levels ON levels.id = balances.level_id
-                WHERE balances.id IN (?1, ?2, ?3) AND limit_nanousd IS NOT NULL
-                ORDER BY balances.id = ?1 DESC, balances.id = ?2 DESC""",
+                WHERE balances.id IN (?, ?, ?) AND limit_nanousd IS NOT NULL
+                ORDER BY scope = 'key' DESC, scope = 'tenant' DESC""",
             balances,
         )
         reserved: BudgetReserved | None = None

@@ -46,7 +46,7 @@ async def _close_unguarded(
 ) -> int:
     """Close a hold whatever state it is in, in a schema that lets it."""
     await transaction.execute("DROP TRIGGER IF EXISTS a_resolved_hold_stays")
-    closed = await transaction.execute(_UNGUARDED, (state, cost, at_ms, by, hold_id))
+    closed = await transaction.execute(_UNGUARDED, (state, cost, at_ms, by, cost, hold_id))
     return int(closed.records[0][0])
 
 
