@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from fnmatch import fnmatchcase
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -42,6 +41,7 @@ from gateway.config_schema import (
     StoreConfig,
     TenantConfig,
     name,
+    name_matches,
     wording,
 )
 from gateway.migrations import MAX_NANOUSD
@@ -192,7 +192,7 @@ def _idle_patterns(config: Config) -> Iterator[str]:
     names = config.names
     for at, tenant in enumerate(config.tenants.values()):
         for pattern in tenant.models or ():
-            if not any(fnmatchcase(name, pattern) for name in names):
+            if not any(name_matches(name, pattern) for name in names):
                 yield f"tenants[{at}].models: {pattern!r} matches no alias, deployment or model"
 
 
