@@ -185,7 +185,7 @@ def _config(document: Table, env: Mapping[str, str], warnings: tuple[str, ...]) 
     if config.semantic_anywhere and not config.cache.exact_ttl_s:
         cache.fault("exact_ttl_s", "must be above 0: the semantic cache gives answers of the exact one again")
     _check_judge(cache, config)
-    return replace(config, warnings=(*warnings, *_idle_patterns(config)))
+    return replace(config, warnings=(*warnings, *_idle_patterns(config), *_empty_regions(config)))
 
 
 def _idle_patterns(config: Config) -> Iterator[str]:
@@ -194,6 +194,14 @@ def _idle_patterns(config: Config) -> Iterator[str]:
         for pattern in tenant.models or ():
             if not any(name_matches(name, pattern) for name in names):
                 yield f"tenants[{at}].models: {pattern!r} matches no alias, deployment or model"
+
+
+def _empty_regions(config: Config) -> Iterator[str]:
+    regions = {deployment.region for deployment in config.deployments.values()}
+    for at, tenant in enumerate(config.tenants.values()):
+        for region in tenant.regions or ():
+            if region not in regions:
+                yield f"tenants[{at}].regions: no deployment stands in {region!r}"
 
 
 def _check_judge(table: Table, config: Config) -> None:

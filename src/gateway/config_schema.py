@@ -43,8 +43,8 @@ PublicName = Annotated[str, public_name]
 
 
 def name_matches(asked_for: str, pattern: str) -> bool:
-    """Whether a name is one of those that a tenant's `models` allow: `*` is any characters, `?` any one of them, and all
-    others stand for themselves, brackets too.
+    """Whether a pattern of a tenant's `models` allows a name: `*` is any characters, `?` any one, and all others stand
+    for themselves, brackets too.
     """
     return fnmatchcase(asked_for, pattern.replace("[", "[[]"))
 
