@@ -199,9 +199,8 @@ def _idle_patterns(config: Config) -> Iterator[str]:
 def _empty_regions(config: Config) -> Iterator[str]:
     regions = {deployment.region for deployment in config.deployments.values()}
     for at, tenant in enumerate(config.tenants.values()):
-        for region in tenant.regions or ():
-            if region not in regions:
-                yield f"tenants[{at}].regions: no deployment stands in {region!r}"
+        if tenant.regions is not None and regions.isdisjoint(tenant.regions):
+            yield f"tenants[{at}].regions: no deployment stands in any of them"
 
 
 def _check_judge(table: Table, config: Config) -> None:
