@@ -5,13 +5,13 @@ asks for and takes its unit of the rate limit. A unit goes back if the request i
 """
 
 from collections.abc import Mapping
-from fnmatch import fnmatchcase
 
 from msgspec import Struct
 
 from gateway.chat import ChatRequest
 from gateway.clock import Clock
 from gateway.config import TenantConfig
+from gateway.config_schema import name_matches
 from gateway.context import Facts, Principal
 from gateway.errors import ModelNotAllowed, ModelNotFound, RateLimited
 from gateway.keys import KeyRing, ShownKey
@@ -99,5 +99,5 @@ class Admission:
 
 
 def may_ask(patterns: tuple[str, ...] | None, name: str) -> bool:
-    """Whether `name` matches one of the patterns (`*` and `?` as in file names); None allows every name."""
-    return patterns is None or any(fnmatchcase(name, pattern) for pattern in patterns)
+    """Whether `name` matches one of the patterns, as name_matches() has it; None allows every name."""
+    return patterns is None or any(name_matches(name, pattern) for pattern in patterns)

@@ -177,6 +177,8 @@ class Api:
             return _respond_json(exchange, 200, models, facts)
         name = unquote(head.path.removeprefix("/v1/models/"))
         if name not in visible:
+            name = unquote(path.removeprefix("/v1/models/"))
+        if name not in visible:
             raise ModelNotFound(name[:128])
         return _respond_json(exchange, 200, _model(name), facts)
 

@@ -22,8 +22,16 @@ MAX_TTL_S = 366 * 86_400
 MAX_TAGS = 16
 MAX_TAG_CHARS = 64
 
-_UNPRICED = ("web_search_options", "web_search", "plugins", "models")
-"""Searches and tools that cost by themselves, and other models than the one that is priced."""
+_UNPRICED = (
+    *("web_search_options", "web_search", "search_parameters", "enable_search", "plugins", "models"),
+    *("n_predict", "n_cmpl"),
+)
+"""Searches and tools that cost by themselves, other models than the one that is priced, and llama.cpp's own names for
+an output cap and a number of answers, which it puts above those that are priced.
+"""
+
+_CLIENTS_TOOLS = ("function", "custom")
+"""Kinds of tools that the client runs. Those that a provider runs cost by the use, whatever tokens it reports."""
 
 _PRICED_AS_STANDARD = ("auto", "default")
 _CACHE_CONTROLS = ("no-cache", "no-store", "ttl")
@@ -145,6 +153,12 @@ def _check_tools(body: Mapping[str, Any]) -> None:
     for name in ("tools", "functions"):
         if type(body.get(name)) not in (list, type(None)):
             raise InvalidRequest(f"`{name}` must be an array.", param=name)
+    for tool in body.get("tools") or ():
+        kind = tool.get("type") if type(tool) is dict else None
+        if type(kind) is str and kind not in _CLIENTS_TOOLS:
+            raise InvalidRequest(
+                "Tools that a provider runs have no price here; `function` and `custom` are served.", param="tools"
+            )
 
 
 def _refuse_unpriced(body: Mapping[str, Any]) -> None:

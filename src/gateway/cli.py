@@ -337,6 +337,7 @@ def _shared() -> argparse.ArgumentParser:
     shared = argparse.ArgumentParser(add_help=False)
     shared.add_argument(
         "--data-dir",
+        type=_not_empty,
         help="default: $GATEWAY_DATA_DIR, else ./gateway-data; serve, keys create and restore make it if need be",
     )
     shared.add_argument("--json", action="store_true", help="print JSON")
@@ -437,16 +438,29 @@ def _parser() -> argparse.ArgumentParser:
 def _add_serve(parser: argparse.ArgumentParser) -> None:
     _add_config(parser)
     parser.add_argument(
-        "--host", default="127.0.0.1", help="address to listen on; default: 127.0.0.1, this machine only"
+        "--host",
+        type=_not_empty,
+        default="127.0.0.1",
+        help="address to listen on; default: 127.0.0.1, this machine only",
     )
     parser.add_argument("--port", type=int, default=8080, help="default: 8080; 0 takes a free one")
     parser.add_argument("--check", action="store_true", help="check the configuration and exit 0 or 2")
-    parser.add_argument("--trace-file", help="append spans to this file as JSON lines")
+    parser.add_argument("--trace-file", type=_not_empty, help="append spans to this file as JSON lines")
     parser.set_defaults(run=_serve)
 
 
 def _add_config(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--config", help="default: $GATEWAY_CONFIG, else gateway.toml if it is there, else a demo")
+    words = "default: $GATEWAY_CONFIG, else gateway.toml if it is there, else a demo"
+    parser.add_argument("--config", type=_not_empty, help=words)
+
+
+def _not_empty(value: str) -> str:
+    """What an option names. Empty, it is a variable of a script that was never set: the default would be another file,
+    another ledger, or, for a host, every address of the machine.
+    """
+    if not value:
+        raise argparse.ArgumentTypeError("must not be empty")
+    return value
 
 
 def _add(

@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from fnmatch import fnmatchcase
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -42,6 +41,7 @@ from gateway.config_schema import (
     StoreConfig,
     TenantConfig,
     name,
+    name_matches,
     wording,
 )
 from gateway.migrations import MAX_NANOUSD
@@ -185,15 +185,22 @@ def _config(document: Table, env: Mapping[str, str], warnings: tuple[str, ...]) 
     if config.semantic_anywhere and not config.cache.exact_ttl_s:
         cache.fault("exact_ttl_s", "must be above 0: the semantic cache gives answers of the exact one again")
     _check_judge(cache, config)
-    return replace(config, warnings=(*warnings, *_idle_patterns(config)))
+    return replace(config, warnings=(*warnings, *_idle_patterns(config), *_empty_regions(config)))
 
 
 def _idle_patterns(config: Config) -> Iterator[str]:
     names = config.names
     for at, tenant in enumerate(config.tenants.values()):
         for pattern in tenant.models or ():
-            if not any(fnmatchcase(name, pattern) for name in names):
+            if not any(name_matches(name, pattern) for name in names):
                 yield f"tenants[{at}].models: {pattern!r} matches no alias, deployment or model"
+
+
+def _empty_regions(config: Config) -> Iterator[str]:
+    regions = {deployment.region for deployment in config.deployments.values()}
+    for at, tenant in enumerate(config.tenants.values()):
+        if tenant.regions is not None and regions.isdisjoint(tenant.regions):
+            yield f"tenants[{at}].regions: no deployment stands in any of them"
 
 
 def _check_judge(table: Table, config: Config) -> None:

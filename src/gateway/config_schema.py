@@ -6,6 +6,7 @@ Durations are in seconds, money in nano-dollars. Nothing here knows where a valu
 """
 
 from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
 from fractions import Fraction
 from typing import Annotated, Any, Literal
 
@@ -39,6 +40,13 @@ def public_name(value: object) -> str:
 
 
 PublicName = Annotated[str, public_name]
+
+
+def name_matches(asked_for: str, pattern: str) -> bool:
+    """Whether a pattern of a tenant's `models` allows a name: `*` is any characters, `?` any one, and all others stand
+    for themselves, brackets too.
+    """
+    return fnmatchcase(asked_for, pattern.replace("[", "[[]"))
 
 
 class ServerConfig(Struct, frozen=True):

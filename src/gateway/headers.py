@@ -100,7 +100,7 @@ def _timeout(head: RequestHead, name: str) -> float | None:
         return None
     seconds = float(value) if _SECONDS.fullmatch(value) else math.nan
     if not 0 < seconds <= MAX_TIMEOUT_S:
-        raise InvalidRequest(f"`{name}` must be a number of seconds above 0.", param=name)
+        raise InvalidRequest(f"`{name}` must be a number of seconds above 0, up to {MAX_TIMEOUT_S:.0f}.", param=name)
     return seconds
 
 

@@ -142,7 +142,8 @@ class Relay(Struct, eq=False):
     async def _deliver(self, completion: Completion) -> Answer:
         await self.settlement.close(Ending(self.exit, 200))
         raw = completion.raw
-        if completion.usage is None and (charge := self.settlement.charge_of(self.evidence)) is not None:
+        charge = self.settlement.charge_of(self.evidence)
+        if charge is not None and charge.usage != completion.usage:
             raw = with_usage(raw, charge.usage)
         if self.keeper is not None:
             self.keeper.keep_whole(raw, completion)

@@ -1,6 +1,6 @@
 """JSON as it stands on the wire: fast where the fast codec agrees, exact where it does not.
 
-Decides what counts as JSON: strict UTF-8, finite numbers, any nesting the interpreter survives. Does not know what a
+Decides what counts as JSON: strict UTF-8, finite numbers, no more than MOST_LEVELS of nesting. Does not know what a
 document means. A lone surrogate escape, which the fast codec refuses both ways, is decoded and leaves as an escape.
 """
 
@@ -13,6 +13,13 @@ import msgspec
 
 JsonObject = dict[str, Any]
 
+_CONTAINERS = (dict, list)
+
+MOST_LEVELS = 200
+"""Deeper than any answer, and a fifth of what the interpreter survives: a document that was read can be written, and
+read again, however deep in the program that happens.
+"""
+
 _decode_fast = msgspec.json.Decoder().decode
 _encode_fast = msgspec.json.Encoder().encode
 _encode_escaped = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
@@ -22,9 +29,12 @@ _encode_exact = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators
 def decode(raw: bytes) -> Any:
     """The value that raw is. Raises ValueError, which holds nothing of raw, if it is none."""
     try:
-        return _decode_fast(raw)
+        value = _decode_fast(raw)
     except (ValueError, RecursionError):
-        return _decode_slowly(raw)
+        value = _decode_slowly(raw)
+    if raw.count(b"{") + raw.count(b"[") > MOST_LEVELS and _is_too_deep(value):
+        raise ValueError("nested too deep")
+    return value
 
 
 decode_text: Callable[[bytes], str] = msgspec.json.Decoder(str).decode
@@ -51,6 +61,16 @@ def encode_strictly(value: object) -> bytes:
 def text_of(value: object) -> str:
     """Compact JSON as text, non-ASCII characters as they are."""
     return _encode_exact(value)
+
+
+def _is_too_deep(value: object) -> bool:
+    level: list[Any] = [[value]]
+    for _ in range(MOST_LEVELS + 1):
+        around = (outer.values() if type(outer) is dict else outer for outer in level)
+        level = [inner for values in around for inner in values if type(inner) in _CONTAINERS]
+        if not level:
+            return False
+    return True
 
 
 def _decode_slowly(raw: bytes) -> object:

@@ -113,6 +113,7 @@ class PathTest(FrontCase):
             ("org/big:free", "org/big:free"),
             ("org/big:free?x=1", "org/big:free"),
             ("a%252Fb", "a%2Fb"),
+            ("org%2Fbig%3Afree/", "org/big:free"),
         ):
             model = front.ask("GET", f"/v1/models/{path}").json
             self.assertEqual((model["id"], model["object"]), (name, "model"))

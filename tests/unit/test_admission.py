@@ -63,6 +63,13 @@ class PatternTest(unittest.TestCase):
         self.assertTrue(may_ask(None, "anything"))
         self.assertFalse(may_ask((), "anything"))
 
+    def test_nothing_but_the_star_and_the_question_mark_is_special(self) -> None:
+        """Brackets stand for themselves: a name may hold them, and a list of characters would open other names."""
+        for pattern in ("m[12]", "m[!3]", "m[", "m]", "[m]", "m[[]", "m[*]", "m{1,2}", "m\\1", "m.1", "^m$"):
+            with self.subTest(pattern):
+                self.assertTrue(may_ask((pattern,), pattern))
+                self.assertFalse(any(may_ask((pattern,), name) for name in ("m1", "m2", "m", "m[1", "mx1")))
+
 
 class AdmissionTest(unittest.TestCase):
     """Admission over keys and levels of a simulated process."""

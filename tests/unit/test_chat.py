@@ -56,6 +56,10 @@ class BadInputTest(unittest.TestCase):
             "audio": ['{"voice": "alloy", "format": "wav"}', "{}", "true"],
             "modalities": ['["text", "audio"]'],
             "web_search_options": ["{}", '{"search_context_size": "low"}', "true"],
+            "search_parameters": ["{}", '{"mode": "on"}'],
+            "enable_search": ["true", "1"],
+            "n_predict": ["-1", "5", "1e3"],
+            "n_cmpl": ["2", '"2"'],
             "tags": ['"legal"', "{}", "[1]", '[""]', "[null]", '["a,b"]', '["a\\n"]', '[["a"]]', "true"],
             "private": ["0", '"yes"', "[]"],
             "prompt_version": ["1", "[]", json.dumps("v" * 129)],
@@ -65,6 +69,15 @@ class BadInputTest(unittest.TestCase):
             for literal in literals:
                 with self.subTest(field=name, value=literal[:40]):
                     self.assertEqual(param_of(with_field(name, literal)), name)
+
+    def test_a_tool_that_the_provider_runs_is_refused(self) -> None:
+        """It costs by the use, for which there is no price; what is no kind at all is the upstream's to refuse."""
+        for kind in ("web_search", "browser_search", "code_interpreter", "builtin_function", "Function", "mcp", ""):
+            for tools in ([{"type": kind}], [{"type": "function"}, {"type": kind, "function": {"name": "f"}}]):
+                with self.subTest(kind):
+                    self.assertEqual(param_of(with_field("tools", json.dumps(tools))), "tools")
+        for tool in ({"type": "function"}, {"type": "custom"}, {"type": None}, {"type": 5}, {}, None, "web_search"):
+            self.assertEqual(parsed(tools=[tool]).body["tools"], [tool])
 
     def test_every_field_is_refused_for_what_no_json_holds(self) -> None:
         """NaN, infinities, numbers beyond a double, and halves of characters."""

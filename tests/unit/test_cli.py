@@ -165,6 +165,15 @@ class NumbersTest(CommandLineCase):
                 self.assertEqual(self.serve("--host", host, "--port", "0"), (2, told))
         self.assertFalse(self.data.exists())
 
+    def test_an_option_without_a_value_is_refused(self) -> None:
+        """A variable that was never set must not mean the demo, another ledger, or every address of the machine."""
+        for option in ("--config", "--data-dir", "--host", "--trace-file"):
+            with self.subTest(option), contextlib.redirect_stderr(io.StringIO()) as said:
+                with self.assertRaises(SystemExit) as ended:
+                    main(["serve", "--check", option, ""], environment())
+                self.assertEqual(ended.exception.code, 2)
+                self.assertIn(f"argument {option}: must not be empty", said.getvalue())
+
     def test_every_other_number_has_its_bounds(self) -> None:
         """Those of the operator's commands, in words."""
         self.key()

@@ -1047,6 +1047,13 @@ class TenantAndBudgetTest(unittest.TestCase):
         config = from_mapping(with_section("tenants", [{"name": "a", "models": []}, {"name": "b"}]), {})
         self.assertEqual((config.tenants["a"].models, config.tenants["b"].models), ((), None))
 
+    def test_regions_without_a_deployment_are_a_warning(self) -> None:
+        """Nothing can serve the tenant; a slip in a name would show in its refusals only."""
+        tenants = [{"name": "a"}, {"name": "b", "regions": ["us", "eu"]}, {"name": "c", "regions": ["uss"]}]
+        data = with_section("tenants", tenants)
+        data["deployments"][0]["region"] = "us"
+        self.assertEqual(from_mapping(data, {}).warnings, ("tenants[2].regions: no deployment stands in any of them",))
+
     def test_a_tenant_may_be_kept_to_regions(self) -> None:
         """No list is everywhere; a list that allows nowhere, twice the same or no name is a fault."""
         config = from_mapping(with_section("tenants", [{"name": "a", "regions": ["eu", "us"]}, {"name": "b"}]), {})

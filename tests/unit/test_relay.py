@@ -255,6 +255,15 @@ class RelayTest(unittest.TestCase):
         self.assertEqual(json.loads(answer.body or b"")["usage"]["completion_tokens"], 5)
         self.assertEqual(self.journal.cost, 300_000 + 5 * 4_000)
 
+    def test_usage_that_is_not_believed_is_not_told_either(self) -> None:
+        """Nor is a count that had to be estimated left at nothing: what the client reads is what it paid for."""
+        for reported in (usage(9, 0), usage(0, 2), usage(2**53, 2**53)):
+            with self.subTest(reported):
+                self.setUp()
+                answer = drive(self.relay(whole("hello", usage=reported), streams=False).whole())
+                told = json.loads(answer.body or b"")["usage"]
+                self.assertEqual(self.journal.cost, told["prompt_tokens"] * 1_000 + told["completion_tokens"] * 4_000)
+
     def test_the_request_ends_as_its_dispatcher_says(self) -> None:
         """Routed, retried, failed over or escalated."""
         for exit_ in (Exit.FAILED_OVER, Exit.ESCALATED):
