@@ -10,8 +10,7 @@ from msgspec import Struct
 
 from gateway.chat import ChatRequest
 from gateway.clock import Clock
-from gateway.config import TenantConfig
-from gateway.config_schema import name_matches
+from gateway.config_schema import TenantConfig, name_matches
 from gateway.context import Facts, Principal
 from gateway.errors import ModelNotAllowed, ModelNotFound, RateLimited
 from gateway.keys import KeyRing, ShownKey

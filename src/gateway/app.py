@@ -22,7 +22,8 @@ from gateway.backup import Backups
 from gateway.caching import Caching, InOtherWords, Judged, ShadowLog
 from gateway.clock import Clock, RealClock
 from gateway.commands import Commands
-from gateway.config import CacheConfig, Config, ConfigError, ProviderConfig, TenantConfig
+from gateway.config import ConfigError
+from gateway.config_schema import CacheConfig, Config, ProviderConfig, TenantConfig
 from gateway.data_dir import DataDir, machine_boot_id
 from gateway.dispatch import Dispatcher
 from gateway.drive import drive

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from gateway.chat import ChatRequest
 from gateway.clock import Clock
-from gateway.config import Deployment, ProviderConfig
+from gateway.config_schema import Deployment, ProviderConfig
 from gateway.context import RequestContext
 from gateway.errors import ClientGone, Draining
 from gateway.evidence import Evidence, Reach

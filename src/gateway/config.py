@@ -50,25 +50,6 @@ from llmkit.base_url import BaseUrl
 from llmkit.money import parse_usd
 from llmkit.prices import Price, PriceBook, PriceEntry
 
-__all__ = [
-    "Alias",
-    "BreakerConfig",
-    "BudgetConfig",
-    "CacheConfig",
-    "Config",
-    "ConfigError",
-    "Deployment",
-    "ProviderConfig",
-    "RetryConfig",
-    "ScriptEntry",
-    "ServerConfig",
-    "StoreConfig",
-    "TenantConfig",
-    "from_mapping",
-    "load",
-    "load_file",
-]
-
 NOT_YET_IN_EFFECT = ("router",)
 """Sections, and keys of sections, that are checked and then wait for the part of the gateway that acts on them."""
 

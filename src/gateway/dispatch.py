@@ -19,7 +19,7 @@ from gateway.attempt import Attempt, Upstreams
 from gateway.breaker import Permit
 from gateway.chat import ChatRequest
 from gateway.clock import Clock
-from gateway.config import RetryConfig
+from gateway.config_schema import RetryConfig
 from gateway.context import Answer, RequestContext
 from gateway.errors import (
     AllProvidersFailed,

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from gateway.config import ScriptEntry
+from gateway.config_schema import ScriptEntry
 from gateway.context import Caller
 from gateway.providers import ProviderAnswer, UpstreamCall
 from llmkit.errors import ProviderError, ProviderErrorKind, kind_of_status

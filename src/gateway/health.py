@@ -13,7 +13,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from gateway.breaker import Breaker, BreakerState, Permit
-from gateway.config import BreakerConfig, Deployment, RetryConfig
+from gateway.config_schema import BreakerConfig, Deployment, RetryConfig
 from gateway.retry import RetryBudget
 
 LONG_PAUSE_S = 60.0

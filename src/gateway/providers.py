@@ -10,7 +10,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from gateway.config import Deployment, ProviderConfig
+from gateway.config_schema import Deployment, ProviderConfig
 from gateway.context import Caller
 from gateway.types import Secret
 from llmkit.client import OpenAICompatClient, UpstreamAnswer

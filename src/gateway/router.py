@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from gateway.config import Alias, Config, Deployment
+from gateway.config_schema import Alias, Config, Deployment
 from gateway.errors import InvalidRequest, ModelNotFound, RegionNotAllowed
 from gateway.types import Tier
 

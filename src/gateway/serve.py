@@ -26,7 +26,8 @@ from gateway import heap, one_cpu
 from gateway.api import EXEMPT_PATHS, Api, Health
 from gateway.app import Books, Janitor, answer_room, apply_budgets, build_gateway, open_books
 from gateway.clock import Clock, RealClock
-from gateway.config import CacheConfig, Config, ConfigError, load, load_file
+from gateway.config import ConfigError, load, load_file
+from gateway.config_schema import CacheConfig, Config
 from gateway.data_dir import Control, DataDir
 from gateway.demo import DEMO_BUDGET_USD, DEMO_KEY_NAME, DEMO_TENANT, OPENAI_URL, demo_config, demo_lines
 from gateway.drive import drive

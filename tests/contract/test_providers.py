@@ -8,7 +8,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gateway.config import ProviderConfig, ScriptEntry, load
+from gateway.config import load
+from gateway.config_schema import ProviderConfig, ScriptEntry
 from gateway.drive import drive
 from gateway.fake_provider import FakeProvider
 from gateway.providers import LiveProvider, Provider, ProviderAnswer, UpstreamCall

@@ -17,7 +17,8 @@ from unittest import mock
 
 from gateway import app, audit, sqlite_store
 from gateway.app import Books, build_gateway, open_books
-from gateway.config import Config, load
+from gateway.config import load
+from gateway.config_schema import Config
 from gateway.context import Caller
 from gateway.data_dir import DataDir
 from gateway.drive import drive

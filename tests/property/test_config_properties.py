@@ -9,7 +9,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.config import Config, ConfigError, from_mapping, load
+from gateway.config import ConfigError, from_mapping, load
+from gateway.config_schema import Config
 from llmkit.prices import PriceBook
 from tests.unit.test_config import ENV, KEY, faults, with_deployment, with_provider
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from gateway.attempt import Attempt, Upstreams
 from gateway.chat import ChatRequest
-from gateway.config import Deployment
+from gateway.config_schema import Deployment
 from tests.sim.test_stories import IN_MEMORY
 from tests.support.world import SimWorld, metered_nanousd_at
 

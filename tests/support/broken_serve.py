@@ -23,7 +23,7 @@ from gateway import api, app, chat, cli, commands, relay, verdict
 from gateway import gateway as story
 from gateway.answers import lines
 from gateway.cli import serve_main
-from gateway.config import Config
+from gateway.config_schema import Config
 from gateway.headers import fact_headers
 from gateway.holds import OnCrash
 from gateway.keys import Key, KeyRing, ShownKey

@@ -14,7 +14,8 @@ from gateway.app import Books, build_fleet, build_gateway, open_books
 from gateway.attempt import Upstreams
 from gateway.caching import Caching
 from gateway.clock import Clock, FakeClock, RealClock
-from gateway.config import Config, Deployment, load
+from gateway.config import load
+from gateway.config_schema import Config, Deployment
 from gateway.data_dir import DataDir
 from gateway.dispatch import Dispatcher
 from gateway.engines.sim import Scheduler, SimCaller, SimStore, Task

@@ -7,7 +7,8 @@ from typing import Any
 from gateway.attempt import Attempt, Upstreams, default_cap, predicted_bytes
 from gateway.chat import ChatRequest, parse_chat
 from gateway.clock import FakeClock
-from gateway.config import Config, load
+from gateway.config import load
+from gateway.config_schema import Config
 from gateway.context import Caller, Facts, Options, Principal, RequestContext
 from gateway.drive import drive
 from gateway.errors import ClientGone, Draining

@@ -12,21 +12,18 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gateway.config import (
+from gateway.config import ConfigError, from_mapping, load, load_file
+from gateway.config_schema import (
     Alias,
     BreakerConfig,
     BudgetConfig,
     CacheConfig,
-    ConfigError,
     ProviderConfig,
     RetryConfig,
     ScriptEntry,
     ServerConfig,
     StoreConfig,
     TenantConfig,
-    from_mapping,
-    load,
-    load_file,
 )
 from gateway.types import Secret, Tier, Window
 from llmkit.prices import Price, PriceBook

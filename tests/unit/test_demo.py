@@ -2,7 +2,8 @@
 
 import unittest
 
-from gateway.config import Config, ConfigError, load
+from gateway.config import ConfigError, load
+from gateway.config_schema import Config
 from gateway.demo import OPENAI_URL, demo_config, demo_lines
 from gateway.types import Tier
 

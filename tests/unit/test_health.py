@@ -6,7 +6,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from gateway.app import build_fleet
-from gateway.config import BreakerConfig, Config, Deployment, RetryConfig, load
+from gateway.config import load
+from gateway.config_schema import BreakerConfig, Config, Deployment, RetryConfig
 from gateway.health import LONG_PAUSE_S, LONGEST_PAUSE_S, Absence, DeploymentHealth, Entry, Fleet
 from tests.support.world import CONFIG
 
