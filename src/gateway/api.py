@@ -265,8 +265,10 @@ class _HttpCaller(Struct, eq=False):
     def pulse(self) -> Pulse:
         return self
 
-    def hold_head(self, until_s: float) -> None:
-        self.due_s = until_s
+    def will_wait(self, head_until_s: float | None) -> None:
+        self._exchange.will_wait()
+        if head_until_s is not None:
+            self.due_s = head_until_s
 
     def beat(self) -> None:
         self._start()

@@ -65,6 +65,7 @@ class Connection:
     fd          the descriptor; it stays the key of the connection after close()
     watch       fires when the client leaves, or when the connection is cut
     gone        nobody is there to read: close without ado
+    is_quick    its last request was answered without waiting for anything: the server's
     registered, deadline_s  whether the lobby's epoll knows it, and when its wait there ends: the lobby's
     """
 
@@ -78,6 +79,7 @@ class Connection:
         "deadline_s",
         "fd",
         "gone",
+        "is_quick",
         "registered",
         "watch",
     )
@@ -92,6 +94,7 @@ class Connection:
         self.fd = sock.fileno()
         self.watch = ClientWatch(sock)
         self.gone = False
+        self.is_quick = False
         self.registered = False
         self.deadline_s = 0.0
 
@@ -103,6 +106,11 @@ class Connection:
     def is_silent(self) -> bool:
         """Whether nothing has arrived that was not used, in the socket neither."""
         return not self._unread and not self.pull()
+
+    def has_body(self, head: RequestHead) -> bool:
+        """Whether the body that `head` frames has arrived: it can be read without waiting. Of chunks nobody knows."""
+        length = head.body.length if isinstance(head.body, Sized) else 0
+        return length <= len(self._unread) and not isinstance(head.body, Chunked)
 
     def drop_body(self, head: RequestHead) -> bool:
         """Throw the body away that `head` frames if it has arrived, and nothing behind it; whether that was so."""

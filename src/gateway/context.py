@@ -28,10 +28,11 @@ class Caller(Protocol):
         """What keeps a stream's client patient while an upstream call waits; None if that is not needed."""
         ...
 
-    def hold_head(self, until_s: float) -> None:
-        """A stream may begin: if nothing has started it by monotonic `until_s`, it is promised then, with a comment.
+    def will_wait(self, head_until_s: float | None) -> None:
+        """Nothing that is kept answers the request: from here on others are waited for. Not an effect.
 
-        Not an effect. From its start on, a comment goes out whenever nothing else has for a while.
+        head_until_s  None for a whole answer. A stream that nothing has started by then (monotonic) is promised, with a
+                      comment; from its start on, a comment goes out whenever nothing else has for a while
         """
         ...
 

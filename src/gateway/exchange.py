@@ -27,6 +27,7 @@ from gateway.connection import Connection
 from gateway.errors import ClientGone, Overloaded
 from gateway.http_head import RequestHead
 from gateway.places import Places
+from gateway.turnstile import Turnstile
 from llmkit.room import FREE_BYTES, Claim
 from llmkit.types import Cancel
 
@@ -100,7 +101,9 @@ class Exchange(Struct, eq=False):
     is_exempt   it needs no place
     request_id  the name that the function handed in has given it: of an error that ends it, and of its answer then
     is_refused  the answer was a 4xx: the client would have to ask for something else, or later
+    has_waited  for anything: a place, bytes of its client, a commit, an upstream
     _has_asked  for its place, or it will not: the server expects nothing of it any more
+    _turnstile  it is inside, having its turn
     """
 
     _host: Host
@@ -116,7 +119,9 @@ class Exchange(Struct, eq=False):
     _stage: _Stage = _UNANSWERED
     _held: bytes = b""
     _keep: bool = False
+    _turnstile: Turnstile | None = None
     is_refused: bool = False
+    has_waited: bool = False
 
     def __repr__(self) -> str:
         """Without the body."""
@@ -157,6 +162,23 @@ class Exchange(Struct, eq=False):
         """Whether the connection may serve another request."""
         return self._keep and self._stage is _ENDED
 
+    # --- the turn -----------------------------------------------------------------------------------------------
+
+    def take_turn(self, turnstile: Turnstile) -> None:
+        """For the server, before an exchange that will hardly wait for anything: wait for the others of that kind."""
+        turnstile.enter()
+        self._turnstile = turnstile
+
+    def will_wait(self) -> None:
+        """From here on the answer may wait for something: if it has a turn, that is over. As often as you like."""
+        self.has_waited = True
+        self._end_turn()
+
+    def _end_turn(self) -> None:
+        if self._turnstile is not None:
+            self._turnstile.leave()
+            self._turnstile = None
+
     # --- the request --------------------------------------------------------------------------------------------
 
     def enter(self, party: str) -> None:
@@ -181,6 +203,8 @@ class Exchange(Struct, eq=False):
         """
         if self._body is None:
             host = self._host
+            if not self.connection.has_body(self.head):
+                self.will_wait()
             self._body = self.connection.read_body(
                 self.head, host.max_body_bytes, host.body_timeout_s, host.clock, self._keep_bytes
             )
@@ -188,10 +212,12 @@ class Exchange(Struct, eq=False):
 
     def stand_in_line(self, party: str) -> None:
         """For the server, before the exchange may get the place of `party` in its absence: it is begun anew then."""
+        self.will_wait()
         self._party, self._has_asked = party, True
 
     def release(self) -> "Exchange | None":
-        """For the server, once the exchange has ended: give back what it took. Returns whose turn it is now."""
+        """For the server, once the exchange has ended: give back what it took. Returns who has its place now."""
+        self._end_turn()
         if self._body:
             self._body = b""
         if self._claim is not None:
@@ -300,22 +326,25 @@ class Exchange(Struct, eq=False):
         self._write(data)
 
     def _write(self, data: bytes) -> None:
-        """Send all of `data`. Raises ClientGone if the client does not take it.
+        """Send all of `data`. Raises ClientGone if the client does not take it."""
+        if self._party is None:
+            self._ask_for_nothing()
+        rest = data[self.connection.write_at_once(data) :]
+        if rest:
+            self.will_wait()
+            self._write_slowly(rest)
 
-        Who has a place may take its time. Anybody can ask without having one, and not read: of those answers few may
+    def _write_slowly(self, data: bytes) -> None:
+        """Who has a place may take its time. Anybody can ask without having one, and not read: of those answers few may
         wait at a time, so that there is always a thread for the next.
         """
         if self._party is not None:
             self.connection.write(data)
             return
-        self._ask_for_nothing()
-        rest = data[self.connection.write_at_once(data) :]
-        if not rest:
-            return
         if not self._host.slow_readers.acquire(blocking=False):
             raise ClientGone
         try:
-            self.connection.write(rest)
+            self.connection.write(data)
         finally:
             self._host.slow_readers.release()
 

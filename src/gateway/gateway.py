@@ -235,8 +235,7 @@ class Gateway:
             recall = await self._caching.recall(context, request, admitted.plan)
             if recall.hit is not None:
                 return await self._repeat(context, request, recall.hit, settlement)
-            if request.stream:
-                context.caller.hold_head(context.started_s + self._head_hold_s)
+            context.caller.will_wait(context.started_s + self._head_hold_s if request.stream else None)
             return await self._dispatcher.serve(context, request, admitted.plan, settlement, span, recall.keeper)
         except GatewayError:
             if not context.facts.attempts:

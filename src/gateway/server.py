@@ -9,6 +9,8 @@ in, which gets an Exchange for each. What is where:
     attendants          the same for exempt paths (health, operators), which never wait for a worker or a place, and
                         do not stay
     places              who of the requests may be worked on, and the line for it: places.py; who waits has no thread
+    turnstile           which of those that never wait run: turnstile.py
+    refusals            whose connections rest, for they were refused too often: refusals.py
 
 Whoever calls `drain` waits for them. TLS is not spoken here: put a terminating proxy in front.
 """
@@ -35,6 +37,7 @@ from gateway.http_head import HeadLimits, RequestHead
 from gateway.lobby import Lobby
 from gateway.places import Admittance, PlaceLimits, Places
 from gateway.refusals import Refusals
+from gateway.turnstile import Turnstile
 from gateway.workers import IDLE_S, Workers
 from llmkit.room import STEP_BYTES, Claim, Room, Shares
 
@@ -133,6 +136,7 @@ class FrontServer(ThreadingHTTPServer):
         self._busy: set[Connection] = set()
         self._in_line: dict[Connection, Exchange] = {}
         self._refusals = Refusals()
+        self._turnstile = Turnstile()
         self._workers = Workers(limits.max_threads, "worker", self.on_error, idle_s=IDLE_S)
         self._attendants = Workers(_ATTENDANTS, "attendant", self.on_error, idle_s=IDLE_S)
         self._acceptor: threading.Thread | None = None
@@ -289,6 +293,8 @@ class FrontServer(ThreadingHTTPServer):
     def _serve(self, exchange: Exchange) -> Exchange | None:
         """Run one exchange to its end, whatever happens; what this worker is to do next, if anything."""
         connection = exchange.connection
+        if connection.is_quick and not exchange.is_exempt:
+            exchange.take_turn(self._turnstile)
         try:
             self._handle(exchange)
             if not exchange.ended:
@@ -300,6 +306,7 @@ class FrontServer(ThreadingHTTPServer):
             self.on_error(error, exchange.request_id)
             forget(error)
         heir = exchange.release()
+        connection.is_quick = not exchange.has_waited
         self._end(connection)
         if heir is not None:
             self._take_out(heir)

@@ -160,7 +160,7 @@ class RecordingCaller:
         self._client = folder / "client"
         self._effects = effects
 
-    def hold_head(self, until_s: float) -> None:
+    def will_wait(self, head_until_s: float | None) -> None:
         """No time passes here."""
 
     async def start(self) -> None:

@@ -11,6 +11,7 @@ from gateway.app import build_gateway
 from gateway.config import load
 from gateway.places import PlaceLimits
 from gateway.server import FrontLimits
+from gateway.turnstile import Turnstile
 from tests.support.front import (
     CHAT,
     CONTROL_SECRET,
@@ -317,3 +318,29 @@ class RecordTest(FrontCase):
         """411: neither a length nor chunks."""
         reply = self.front().ask("POST", CHAT)
         self.assertEqual((reply.status, reply.error["code"]), (411, "length_required"))
+
+
+class TurnTest(FrontCase):
+    """Clients that were answered without a call, and now need one."""
+
+    def test_who_waits_for_an_upstream_has_no_turn(self) -> None:
+        """However few may have one: with a turn kept, the second call would never be made."""
+        reached, go_on = threading.Semaphore(0), threading.Event()
+        self.addCleanup(go_on.set)
+
+        def slow(peer: Peer, request: Request) -> None:
+            reached.release()
+            self.wait(go_on)
+            whole("late")(peer, request)
+
+        with mock.patch.object(Turnstile.__init__, "__defaults__", (1,)):
+            front = self.live(slow)
+        clients = [self.client(front) for _ in range(2)]
+        for client in clients:
+            client.chat(model="nobody-defined-it")
+            self.assertEqual(client.reply().status, 404)
+        for client in clients:
+            client.chat()
+            self.assertTrue(reached.acquire(timeout=PATIENCE_S))
+        go_on.set()
+        self.assertEqual([client.reply().status for client in clients], [200, 200])

@@ -16,6 +16,7 @@ from gateway.http_head import HeadLimits, RequestHead
 from gateway.lobby import Lobby
 from gateway.places import PlaceLimits
 from gateway.server import _SLOW_READERS, FrontLimits, FrontServer
+from gateway.turnstile import Turnstile
 from llmkit.room import FREE_BYTES, STEP_BYTES
 from tests.socket.test_server import GET, PATIENCE_S, TEXT, Client, FrontCase, echo, post
 
@@ -444,6 +445,124 @@ class RestTest(FrontCase):
         server.stop_admitting()
         self.assertEqual(client.rest(), b"")
         self.until(lambda: server.connections == 0)
+
+
+@mock.patch.object(Turnstile.__init__, "__defaults__", (1,))
+class TurnTest(FrontCase):
+    """Whoever asks again after an answer that waited for nothing takes turns with others of that kind."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.go_on, self.began = threading.Event(), threading.Semaphore(0)
+        self.addCleanup(self.go_on.set)
+
+    def handle(self, exchange: Exchange) -> None:
+        """The path says what is done; `/wait` is done only once it may go on."""
+        exchange.enter("party")
+        path = exchange.head.path
+        self.began.release()
+        if path == "/called":
+            exchange.will_wait()
+        if path in ("/wait", "/called"):
+            self.hold()
+        exchange.respond(200, TEXT, b"x" * 20_000_000 if path == "/large" else exchange.read_body())
+
+    def hold(self) -> None:
+        """Wait until the test lets it go on, with more patience than a client has."""
+        if not self.go_on.wait(2 * PATIENCE_S):
+            raise TimeoutError
+
+    def quick(self, server: FrontServer, path: str = "/hello") -> Client:
+        """A client that was answered at once."""
+        client = self.connect(server)
+        self.ask(client, path)
+        self.begun()
+        self.assertEqual(client.answer().status, 200)
+        return client
+
+    def ask(self, client: Client, path: str) -> None:
+        client.send(GET.replace(b"/hello", path.encode()))
+
+    def begun(self) -> None:
+        """Wait until one more is handled."""
+        self.assertTrue(self.began.acquire(timeout=PATIENCE_S))
+
+    def has_turn(self, server: FrontServer, client: Client) -> None:
+        """A client of that kind is answered."""
+        self.ask(client, "/hello")
+        self.assertEqual(client.answer().status, 200)
+
+    def test_they_wait_for_each_other_and_nobody_else_for_them(self) -> None:
+        """In the order in which they came."""
+        server = self.serve(self.handle)
+        first, second, third = (self.quick(server) for _ in range(3))
+        self.ask(first, "/wait")
+        self.begun()
+        for number, client in enumerate((second, third), 1):
+            self.ask(client, "/hello")
+            self.until(lambda number=number: len(server._turnstile._line) == number)  # type: ignore[misc]
+        self.has_turn(server, self.connect(server))
+        self.begun()
+        self.assertFalse(self.began.acquire(blocking=False))
+        self.go_on.set()
+        self.assertEqual([client.answer().status for client in (first, second, third)], [200] * 3)
+
+    def test_who_waits_for_something_has_no_turn(self) -> None:
+        """An upstream, the rest of a body, a client that does not read, a place."""
+        server = self.serve(self.handle, FrontLimits(places=PlaceLimits(places=2, per_party=2, queue=8)))
+        waiting, other = self.quick(server), self.quick(server)
+        self.ask(waiting, "/called")
+        self.begun()
+        self.has_turn(server, other)
+        self.go_on.set()
+        self.assertEqual(waiting.answer().status, 200)
+        for request in (post(b"abc")[:-1], b"POST / HTTP/1.1\r\nHost: gw\r\nTransfer-Encoding: chunked\r\n\r\n"):
+            waiting = self.quick(server)
+            waiting.send(request)
+            self.begun()
+            self.begun()
+            self.has_turn(server, other)
+            waiting.close()
+        waiting = self.quick(server)
+        self.ask(waiting, "/large")
+        self.begun()
+        self.begun()
+        self.has_turn(server, other)
+
+    def test_who_waits_for_a_place_has_no_turn(self) -> None:
+        """A new client has the only place; of those that wait for it none keeps another from the line."""
+        server = self.serve(self.handle, FrontLimits(places=PlaceLimits(places=1, per_party=1, queue=8)))
+        first, second = self.quick(server), self.quick(server)
+        seated = self.connect(server)
+        self.ask(seated, "/wait")
+        self.begun()
+        for number, client in enumerate((first, second), 1):
+            self.ask(client, "/hello")
+            self.until(lambda number=number: server.queued == number)  # type: ignore[misc]
+        self.go_on.set()
+        self.assertEqual([client.answer().status for client in (seated, first, second)], [200] * 3)
+
+    def test_a_turn_ends_with_its_exchange_however_that_ends(self) -> None:
+        """Also by an error."""
+        server = self.serve(self.handle)
+        failing, other = self.quick(server), self.quick(server)
+        with mock.patch.object(self, "hold", side_effect=ZeroDivisionError):
+            self.ask(failing, "/wait")
+            self.assertEqual(failing.answer().status, 500)
+        self.assertIsInstance(self.next_error(), ZeroDivisionError)
+        self.has_turn(server, other)
+
+    def test_who_had_to_wait_is_of_the_kind_no_more(self) -> None:
+        """Until it is answered at once again."""
+        server = self.serve(self.handle)
+        changed, inside = self.quick(server), self.quick(server)
+        self.go_on.set()
+        self.ask(changed, "/called")
+        self.assertEqual(changed.answer().status, 200)
+        self.go_on.clear()
+        self.ask(inside, "/wait")
+        self.until(lambda: server._turnstile._inside == 1)
+        self.has_turn(server, changed)
 
 
 class PlaceTest(FrontCase):

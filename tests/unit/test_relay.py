@@ -100,8 +100,8 @@ class Journal:
         if entry in self.troubles:
             raise self.troubles.pop(entry)
 
-    def hold_head(self, until_s: float) -> None:
-        raise AssertionError("the relay holds no head")
+    def will_wait(self, head_until_s: float | None) -> None:
+        raise AssertionError("the relay is behind that")
 
     def promise(self) -> None:
         """The head could be held back no longer: it went out with a comment."""

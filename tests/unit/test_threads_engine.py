@@ -411,7 +411,7 @@ class CallerTest(unittest.TestCase):
     def test_who_asked_for_a_whole_answer_is_not_streamed_to(self) -> None:
         """That is a fault of the story."""
         actions: tuple[Callable[[Caller], Any], ...] = (
-            lambda caller: caller.hold_head(1.0),
+            lambda caller: caller.will_wait(1.0),
             lambda caller: drive(caller.start()),
             lambda caller: drive(caller.send(b"x")),
             lambda caller: drive(caller.finish(b"x")),
@@ -428,7 +428,7 @@ class CallerTest(unittest.TestCase):
         """It is promised nothing by holding it back, and nothing beats."""
 
         async def story(caller: Caller) -> None:
-            caller.hold_head(0.0)
+            caller.will_wait(0.0)
             self.assertEqual((caller.cancel, caller.pulse), (None, None))
             await caller.pause(0)
             await caller.start()

@@ -271,8 +271,9 @@ class SimCaller:
         self.received = b""
         self.finished = False
 
-    def hold_head(self, until_s: float) -> None:
-        self._head_due_s = until_s
+    def will_wait(self, head_until_s: float | None) -> None:
+        if head_until_s is not None:
+            self._head_due_s = head_until_s
 
     async def start(self) -> None:
         if not self.started:

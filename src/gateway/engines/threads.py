@@ -52,8 +52,9 @@ class _DirectCaller:
     def __init__(self, cancel: Cancel | None) -> None:
         self.cancel = cancel
 
-    def hold_head(self, until_s: float) -> None:
-        raise TypeError("a story that was asked for a whole answer began to stream")
+    def will_wait(self, head_until_s: float | None) -> None:
+        if head_until_s is not None:
+            raise TypeError("a story that was asked for a whole answer began to stream")
 
     async def start(self) -> None:
         raise TypeError("a story that was asked for a whole answer began to stream")
@@ -84,7 +85,7 @@ class _StreamCaller:
     cancel: Cancel | None = None
     pulse: Pulse | None = None
 
-    def hold_head(self, until_s: float) -> None:
+    def will_wait(self, head_until_s: float | None) -> None:
         """Nothing is held back from whoever pulls."""
 
     async def start(self) -> None:
