@@ -331,7 +331,7 @@ class TurnTest(FrontCase):
         def slow(peer: Peer, request: Request) -> None:
             reached.release()
             self.wait(go_on)
-            whole("late")(peer, request)
+            whole()(peer, request)
 
         with mock.patch.object(Turnstile.__init__, "__defaults__", (1,)):
             front = self.live(slow)
