@@ -284,7 +284,7 @@ class Dispatcher:
                     walk.settlement,
                     self._clock,
                     exit=exit_,
-                    judges=len(walk.plan.stages) > 1,
+                    validates=len(walk.plan.stages) > 1,
                     may_climb=turn.stage + 1 < len(walk.plan.stages),
                     keeper=walk.keeper,
                 )

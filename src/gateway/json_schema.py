@@ -23,7 +23,7 @@ MAX_STEPS = 100_000
 _CHARS_PER_STEP = 1024
 _INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
 
-_Verdict = bool | None
+_Match = bool | None
 _Schema = dict[str, Any]
 
 
@@ -36,12 +36,12 @@ def matches(value: object, schema: object) -> bool:
     it; `schema` may be anything. Never raises; takes at most MAX_STEPS steps.
     """
     try:
-        return _Judge(schema).judge(value, schema) is not False
+        return _Matcher(schema).match(value, schema) is not False
     except (_OutOfSteps, RecursionError):
         return True
 
 
-def _all(verdicts: Iterable[_Verdict]) -> _Verdict:
+def _all(verdicts: Iterable[_Match]) -> _Match:
     known = True
     for verdict in verdicts:
         if verdict is False:
@@ -50,16 +50,16 @@ def _all(verdicts: Iterable[_Verdict]) -> _Verdict:
     return True if known else None
 
 
-def _not(verdict: _Verdict) -> _Verdict:
+def _not(verdict: _Match) -> _Match:
     return None if verdict is None else not verdict
 
 
-def _any(verdicts: Iterable[_Verdict]) -> _Verdict:
+def _any(verdicts: Iterable[_Match]) -> _Match:
     return _not(_all(map(_not, verdicts)))
 
 
-class _Judge:
-    """Judges values by parts of one document. `_enums` and `_targets` remember what was worked out of the schema;
+class _Matcher:
+    """Matches values with parts of one document. `_enums` and `_targets` remember what was worked out of the schema;
     `_following` are the references, each with its value, that are being followed just now.
     """
 
@@ -70,7 +70,7 @@ class _Judge:
         self._targets: dict[str, object] = {}
         self._following: set[tuple[str, int]] = set()
 
-    def judge(self, value: object, schema: object) -> _Verdict:
+    def match(self, value: object, schema: object) -> _Match:
         self._spend(1)
         if isinstance(schema, bool):
             return schema
@@ -79,7 +79,7 @@ class _Judge:
         self._spend(len(schema))
         return _all(self._keyword(name, operand, value, schema) for name, operand in schema.items())
 
-    def _keyword(self, name: str, operand: Any, value: Any, schema: _Schema) -> _Verdict:
+    def _keyword(self, name: str, operand: Any, value: Any, schema: _Schema) -> _Match:
         if (check := _CHECKS.get(name)) is not None:
             return check(self, operand, value, schema)
         if (bound := _BOUNDS.get(name)) is not None:
@@ -93,19 +93,19 @@ class _Judge:
 
     # --- any value ---
 
-    def type(self, operand: Any, value: Any, _: _Schema) -> _Verdict:
+    def type(self, operand: Any, value: Any, _: _Schema) -> _Match:
         names = operand if operand and isinstance(operand, list) else [operand]
         self._spend(len(names))
         return _any(_is_type(name, value) for name in names)
 
-    def enum(self, operand: Any, value: Any, _: _Schema) -> _Verdict:
+    def enum(self, operand: Any, value: Any, _: _Schema) -> _Match:
         if not isinstance(operand, list):
             return None
         if id(operand) not in self._enums:
             self._enums[id(operand)] = frozenset(map(self._key, operand))
         return self._key(value) in self._enums[id(operand)]
 
-    def const(self, operand: Any, value: Any, _: _Schema) -> _Verdict:
+    def const(self, operand: Any, value: Any, _: _Schema) -> _Match:
         return self._key(value) == self._key(operand)
 
     def _key(self, value: Any) -> Hashable:
@@ -117,7 +117,7 @@ class _Judge:
             return (list, tuple(map(self._key, value)))
         return (bool, value) if isinstance(value, bool) else value
 
-    def multiple_of(self, operand: Any, value: Any, _: _Schema) -> _Verdict:
+    def multiple_of(self, operand: Any, value: Any, _: _Schema) -> _Match:
         """In decimals, as they were written: 0.3 is three times 0.1."""
         if not _is_positive(operand):
             return None
@@ -129,15 +129,15 @@ class _Judge:
 
     # --- objects and arrays ---
 
-    def properties(self, operand: Any, value: Any, _: _Schema) -> _Verdict:
+    def properties(self, operand: Any, value: Any, _: _Schema) -> _Match:
         if not isinstance(operand, dict):
             return None
         if not isinstance(value, dict):
             return True
         self._spend(len(value))
-        return _all(self.judge(below, operand[name]) for name, below in value.items() if name in operand)
+        return _all(self.match(below, operand[name]) for name, below in value.items() if name in operand)
 
-    def required(self, operand: Any, value: Any, _: _Schema) -> _Verdict:
+    def required(self, operand: Any, value: Any, _: _Schema) -> _Match:
         if not isinstance(operand, list):
             return None
         if not isinstance(value, dict):
@@ -145,30 +145,30 @@ class _Judge:
         self._spend(len(operand))
         return _all(name in value if isinstance(name, str) else None for name in operand)
 
-    def additional_properties(self, operand: Any, value: Any, schema: _Schema) -> _Verdict:
+    def additional_properties(self, operand: Any, value: Any, schema: _Schema) -> _Match:
         if not isinstance(value, dict):
             return True
         named = schema.get("properties", {})
         if "patternProperties" in schema or not isinstance(named, dict):
             return None
-        return _all(self.judge(below, operand) for name, below in value.items() if name not in named)
+        return _all(self.match(below, operand) for name, below in value.items() if name not in named)
 
-    def items(self, operand: Any, value: Any, schema: _Schema) -> _Verdict:
+    def items(self, operand: Any, value: Any, schema: _Schema) -> _Match:
         if not isinstance(value, list):
             return True
         first = schema.get("prefixItems", [])
         if not isinstance(first, list):
             return None
-        return _all(self.judge(value[at], operand) for at in range(len(first), len(value)))
+        return _all(self.match(value[at], operand) for at in range(len(first), len(value)))
 
-    def prefix_items(self, operand: Any, value: Any, _: _Schema) -> _Verdict:
+    def prefix_items(self, operand: Any, value: Any, _: _Schema) -> _Match:
         if not isinstance(operand, list):
             return None
         if not isinstance(value, list):
             return True
-        return _all(map(self.judge, value, operand))
+        return _all(map(self.match, value, operand))
 
-    def unique_items(self, operand: Any, value: Any, _: _Schema) -> _Verdict:
+    def unique_items(self, operand: Any, value: Any, _: _Schema) -> _Match:
         if not isinstance(operand, bool):
             return None
         if not operand or not isinstance(value, list):
@@ -177,33 +177,33 @@ class _Judge:
 
     # --- schemas in schemas ---
 
-    def all_of(self, operand: Any, value: Any, _: _Schema) -> _Verdict:
+    def all_of(self, operand: Any, value: Any, _: _Schema) -> _Match:
         return _all(self._each(operand, value))
 
-    def any_of(self, operand: Any, value: Any, _: _Schema) -> _Verdict:
+    def any_of(self, operand: Any, value: Any, _: _Schema) -> _Match:
         return _any(self._each(operand, value))
 
-    def one_of(self, operand: Any, value: Any, _: _Schema) -> _Verdict:
+    def one_of(self, operand: Any, value: Any, _: _Schema) -> _Match:
         verdicts = list(self._each(operand, value))
         if verdicts.count(True) > 1:
             return False
         return _any(verdicts) if None not in verdicts else None
 
-    def _each(self, operand: Any, value: Any) -> Iterable[_Verdict]:
-        return (self.judge(value, schema) for schema in operand) if operand and isinstance(operand, list) else (None,)
+    def _each(self, operand: Any, value: Any) -> Iterable[_Match]:
+        return (self.match(value, schema) for schema in operand) if operand and isinstance(operand, list) else (None,)
 
-    def not_(self, operand: Any, value: Any, _: _Schema) -> _Verdict:
-        return _not(self.judge(value, operand))
+    def not_(self, operand: Any, value: Any, _: _Schema) -> _Match:
+        return _not(self.match(value, operand))
 
-    def if_(self, operand: Any, value: Any, schema: _Schema) -> _Verdict:
-        met = self.judge(value, operand)
+    def if_(self, operand: Any, value: Any, schema: _Schema) -> _Match:
+        met = self.match(value, operand)
         then, otherwise = schema.get("then", True), schema.get("else", True)
         if met is not None:
-            return self.judge(value, then if met else otherwise)
-        verdict = self.judge(value, then)
-        return verdict if verdict is self.judge(value, otherwise) else None
+            return self.match(value, then if met else otherwise)
+        verdict = self.match(value, then)
+        return verdict if verdict is self.match(value, otherwise) else None
 
-    def ref(self, operand: Any, value: Any, _: _Schema) -> _Verdict:
+    def ref(self, operand: Any, value: Any, _: _Schema) -> _Match:
         if not isinstance(operand, str):
             return None
         self._spend(len(operand) // _CHARS_PER_STEP)
@@ -212,7 +212,7 @@ class _Judge:
         if operand not in self._targets:
             self._targets[operand] = _target(self._document, operand)
         self._following.add(step)
-        verdict = self.judge(value, self._targets[operand])
+        verdict = self.match(value, self._targets[operand])
         self._following.remove(step)
         return verdict
 
@@ -252,7 +252,7 @@ _TYPES: dict[str, Callable[[object], bool]] = {
 }
 
 
-def _is_type(name: object, value: object) -> _Verdict:
+def _is_type(name: object, value: object) -> _Match:
     return _TYPES[name](value) if isinstance(name, str) and name in _TYPES else None
 
 
@@ -268,7 +268,7 @@ _Test = Callable[[Any], bool]
 _Compare = Callable[[Any, Any], bool]
 
 
-def _within(bound: tuple[_Test, _Test, _Compare], operand: Any, value: Any) -> _Verdict:
+def _within(bound: tuple[_Test, _Test, _Compare], operand: Any, value: Any) -> _Match:
     concerns, is_bound, holds = bound
     if not is_bound(operand):
         return None
@@ -287,23 +287,23 @@ _BOUNDS: dict[str, tuple[_Test, _Test, _Compare]] = {
 }
 """Which values are concerned, which operands make sense, and what must hold of the two."""
 
-_CHECKS: dict[str, Callable[[_Judge, Any, Any, _Schema], _Verdict]] = {
-    "type": _Judge.type,
-    "enum": _Judge.enum,
-    "const": _Judge.const,
-    "multipleOf": _Judge.multiple_of,
-    "properties": _Judge.properties,
-    "required": _Judge.required,
-    "additionalProperties": _Judge.additional_properties,
-    "items": _Judge.items,
-    "prefixItems": _Judge.prefix_items,
-    "uniqueItems": _Judge.unique_items,
-    "allOf": _Judge.all_of,
-    "anyOf": _Judge.any_of,
-    "oneOf": _Judge.one_of,
-    "not": _Judge.not_,
-    "if": _Judge.if_,
-    "$ref": _Judge.ref,
+_CHECKS: dict[str, Callable[[_Matcher, Any, Any, _Schema], _Match]] = {
+    "type": _Matcher.type,
+    "enum": _Matcher.enum,
+    "const": _Matcher.const,
+    "multipleOf": _Matcher.multiple_of,
+    "properties": _Matcher.properties,
+    "required": _Matcher.required,
+    "additionalProperties": _Matcher.additional_properties,
+    "items": _Matcher.items,
+    "prefixItems": _Matcher.prefix_items,
+    "uniqueItems": _Matcher.unique_items,
+    "allOf": _Matcher.all_of,
+    "anyOf": _Matcher.any_of,
+    "oneOf": _Matcher.one_of,
+    "not": _Matcher.not_,
+    "if": _Matcher.if_,
+    "$ref": _Matcher.ref,
 }
 
 _SILENT = frozenset(

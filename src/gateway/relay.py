@@ -79,7 +79,7 @@ class Relay(Struct, eq=False):
     """One answer on its way to one client.
 
     exit       how the request ends if this answer is delivered
-    judges     whether validators look at the answer, and the route says what they found
+    validates  whether validators look at the answer, and the route says what they found
     may_climb  whether an answer that they refuse may be given up for a stronger tier's
     broke      how the upstream failed, in one word, if it did after content had reached the client
     """
@@ -91,7 +91,7 @@ class Relay(Struct, eq=False):
     settlement: Settlement
     clock: Clock
     exit: Exit = Exit.ROUTED
-    judges: bool = False
+    validates: bool = False
     may_climb: bool = False
     keeper: Keeper | None = None
     broke: str | None = None
@@ -113,7 +113,7 @@ class Relay(Struct, eq=False):
     async def whole(self) -> Answer:
         """Read, check and settle a non-streaming answer. Raises AttemptFailed, AnswerRefused, ClientGone, Draining."""
         completion = await self._read_whole()
-        refused = refusal(completion.document, self.request.body.get("response_format")) if self.judges else None
+        refused = refusal(completion.document, self.request.body.get("response_format")) if self.validates else None
         self._hop(refused or "ok")
         if refused is not None and self.may_climb:
             raise AnswerRefused(refused, lambda: self._deliver(completion))
@@ -279,7 +279,7 @@ class Relay(Struct, eq=False):
         return await self._cut(code, message)
 
     async def _end(self, shaper: ChunkShaper, held: list[bytes]) -> Answer:
-        refused = not self._flows and self.judges and FILTERED not in shaper.finish_reasons
+        refused = not self._flows and self.validates and FILTERED not in shaper.finish_reasons
         if not self._flows:
             self._hop(Refusal.EMPTY if refused else "ok")
         if refused and self.may_climb:
