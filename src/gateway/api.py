@@ -23,13 +23,13 @@ from gateway.clock import Clock
 from gateway.commands import CommandError, Commands
 from gateway.context import Facts, Principal, RequestContext
 from gateway.errors import (
-    DrainingError,
     GatewayError,
     HttpRefusal,
     InternalError,
     InvalidRequest,
     MethodNotAllowed,
     ModelNotFound,
+    ShuttingDown,
     UnknownUrl,
     forget,
 )
@@ -139,7 +139,7 @@ class Api:
     def _route(self, exchange: Exchange, path: str, facts: Facts) -> None:
         if path.startswith("/v1/"):
             if exchange.draining:
-                raise DrainingError
+                raise ShuttingDown
             return self._route_client(exchange, path, facts, self.gateway)
         return self._route_operator(exchange, path, facts)
 
@@ -154,7 +154,7 @@ class Api:
         if path == "/control" and self._is_operator(head):
             return self._control(exchange, facts)
         if exchange.draining:
-            raise DrainingError
+            raise ShuttingDown
         raise _unknown(head, path)
 
     def _route_client(self, exchange: Exchange, path: str, facts: Facts, gateway: Gateway) -> None:

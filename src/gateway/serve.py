@@ -32,7 +32,7 @@ from gateway.data_dir import Control, DataDir
 from gateway.demo import DEMO_BUDGET_USD, DEMO_KEY_NAME, DEMO_TENANT, OPENAI_URL, demo_config, demo_lines
 from gateway.drive import drive
 from gateway.engines.threads import BlockingEffects
-from gateway.errors import ClientGone, Draining, DrainingError, GatewayError, StoreUnavailable
+from gateway.errors import ClientGone, Draining, GatewayError, ShuttingDown, StoreUnavailable
 from gateway.gateway import Gateway
 from gateway.keys import unlisted
 from gateway.metrics import Metrics
@@ -254,7 +254,7 @@ class Process:
         if isinstance(error, GatewayError):
             self._metrics.note_refusal(error.code)
         elif isinstance(error, Draining):
-            self._metrics.note_refusal(DrainingError.code)
+            self._metrics.note_refusal(ShuttingDown.code)
         elif not isinstance(error, ClientGone):
             self._log.error(error, request_id)
 
