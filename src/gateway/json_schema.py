@@ -23,7 +23,7 @@ MAX_STEPS = 100_000
 _CHARS_PER_STEP = 1024
 _INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
 
-_Match = bool | None
+_Verdict = bool | None
 _Schema = dict[str, Any]
 
 
@@ -41,7 +41,7 @@ def matches(value: object, schema: object) -> bool:
         return True
 
 
-def _all(verdicts: Iterable[_Match]) -> _Match:
+def _all(verdicts: Iterable[_Verdict]) -> _Verdict:
     known = True
     for verdict in verdicts:
         if verdict is False:
@@ -50,11 +50,11 @@ def _all(verdicts: Iterable[_Match]) -> _Match:
     return True if known else None
 
 
-def _not(verdict: _Match) -> _Match:
+def _not(verdict: _Verdict) -> _Verdict:
     return None if verdict is None else not verdict
 
 
-def _any(verdicts: Iterable[_Match]) -> _Match:
+def _any(verdicts: Iterable[_Verdict]) -> _Verdict:
     return _not(_all(map(_not, verdicts)))
 
 
@@ -70,7 +70,7 @@ class _Matcher:
         self._targets: dict[str, object] = {}
         self._following: set[tuple[str, int]] = set()
 
-    def match(self, value: object, schema: object) -> _Match:
+    def match(self, value: object, schema: object) -> _Verdict:
         self._spend(1)
         if isinstance(schema, bool):
             return schema
@@ -79,7 +79,7 @@ class _Matcher:
         self._spend(len(schema))
         return _all(self._keyword(name, operand, value, schema) for name, operand in schema.items())
 
-    def _keyword(self, name: str, operand: Any, value: Any, schema: _Schema) -> _Match:
+    def _keyword(self, name: str, operand: Any, value: Any, schema: _Schema) -> _Verdict:
         if (check := _CHECKS.get(name)) is not None:
             return check(self, operand, value, schema)
         if (bound := _BOUNDS.get(name)) is not None:
@@ -93,19 +93,19 @@ class _Matcher:
 
     # --- any value ---
 
-    def type(self, operand: Any, value: Any, _: _Schema) -> _Match:
+    def type(self, operand: Any, value: Any, _: _Schema) -> _Verdict:
         names = operand if operand and isinstance(operand, list) else [operand]
         self._spend(len(names))
         return _any(_is_type(name, value) for name in names)
 
-    def enum(self, operand: Any, value: Any, _: _Schema) -> _Match:
+    def enum(self, operand: Any, value: Any, _: _Schema) -> _Verdict:
         if not isinstance(operand, list):
             return None
         if id(operand) not in self._enums:
             self._enums[id(operand)] = frozenset(map(self._key, operand))
         return self._key(value) in self._enums[id(operand)]
 
-    def const(self, operand: Any, value: Any, _: _Schema) -> _Match:
+    def const(self, operand: Any, value: Any, _: _Schema) -> _Verdict:
         return self._key(value) == self._key(operand)
 
     def _key(self, value: Any) -> Hashable:
@@ -117,7 +117,7 @@ class _Matcher:
             return (list, tuple(map(self._key, value)))
         return (bool, value) if isinstance(value, bool) else value
 
-    def multiple_of(self, operand: Any, value: Any, _: _Schema) -> _Match:
+    def multiple_of(self, operand: Any, value: Any, _: _Schema) -> _Verdict:
         """In decimals, as they were written: 0.3 is three times 0.1."""
         if not _is_positive(operand):
             return None
@@ -129,7 +129,7 @@ class _Matcher:
 
     # --- objects and arrays ---
 
-    def properties(self, operand: Any, value: Any, _: _Schema) -> _Match:
+    def properties(self, operand: Any, value: Any, _: _Schema) -> _Verdict:
         if not isinstance(operand, dict):
             return None
         if not isinstance(value, dict):
@@ -137,7 +137,7 @@ class _Matcher:
         self._spend(len(value))
         return _all(self.match(below, operand[name]) for name, below in value.items() if name in operand)
 
-    def required(self, operand: Any, value: Any, _: _Schema) -> _Match:
+    def required(self, operand: Any, value: Any, _: _Schema) -> _Verdict:
         if not isinstance(operand, list):
             return None
         if not isinstance(value, dict):
@@ -145,7 +145,7 @@ class _Matcher:
         self._spend(len(operand))
         return _all(name in value if isinstance(name, str) else None for name in operand)
 
-    def additional_properties(self, operand: Any, value: Any, schema: _Schema) -> _Match:
+    def additional_properties(self, operand: Any, value: Any, schema: _Schema) -> _Verdict:
         if not isinstance(value, dict):
             return True
         named = schema.get("properties", {})
@@ -153,7 +153,7 @@ class _Matcher:
             return None
         return _all(self.match(below, operand) for name, below in value.items() if name not in named)
 
-    def items(self, operand: Any, value: Any, schema: _Schema) -> _Match:
+    def items(self, operand: Any, value: Any, schema: _Schema) -> _Verdict:
         if not isinstance(value, list):
             return True
         first = schema.get("prefixItems", [])
@@ -161,14 +161,14 @@ class _Matcher:
             return None
         return _all(self.match(value[at], operand) for at in range(len(first), len(value)))
 
-    def prefix_items(self, operand: Any, value: Any, _: _Schema) -> _Match:
+    def prefix_items(self, operand: Any, value: Any, _: _Schema) -> _Verdict:
         if not isinstance(operand, list):
             return None
         if not isinstance(value, list):
             return True
         return _all(map(self.match, value, operand))
 
-    def unique_items(self, operand: Any, value: Any, _: _Schema) -> _Match:
+    def unique_items(self, operand: Any, value: Any, _: _Schema) -> _Verdict:
         if not isinstance(operand, bool):
             return None
         if not operand or not isinstance(value, list):
@@ -177,25 +177,25 @@ class _Matcher:
 
     # --- schemas in schemas ---
 
-    def all_of(self, operand: Any, value: Any, _: _Schema) -> _Match:
+    def all_of(self, operand: Any, value: Any, _: _Schema) -> _Verdict:
         return _all(self._each(operand, value))
 
-    def any_of(self, operand: Any, value: Any, _: _Schema) -> _Match:
+    def any_of(self, operand: Any, value: Any, _: _Schema) -> _Verdict:
         return _any(self._each(operand, value))
 
-    def one_of(self, operand: Any, value: Any, _: _Schema) -> _Match:
+    def one_of(self, operand: Any, value: Any, _: _Schema) -> _Verdict:
         verdicts = list(self._each(operand, value))
         if verdicts.count(True) > 1:
             return False
         return _any(verdicts) if None not in verdicts else None
 
-    def _each(self, operand: Any, value: Any) -> Iterable[_Match]:
+    def _each(self, operand: Any, value: Any) -> Iterable[_Verdict]:
         return (self.match(value, schema) for schema in operand) if operand and isinstance(operand, list) else (None,)
 
-    def not_(self, operand: Any, value: Any, _: _Schema) -> _Match:
+    def not_(self, operand: Any, value: Any, _: _Schema) -> _Verdict:
         return _not(self.match(value, operand))
 
-    def if_(self, operand: Any, value: Any, schema: _Schema) -> _Match:
+    def if_(self, operand: Any, value: Any, schema: _Schema) -> _Verdict:
         met = self.match(value, operand)
         then, otherwise = schema.get("then", True), schema.get("else", True)
         if met is not None:
@@ -203,7 +203,7 @@ class _Matcher:
         verdict = self.match(value, then)
         return verdict if verdict is self.match(value, otherwise) else None
 
-    def ref(self, operand: Any, value: Any, _: _Schema) -> _Match:
+    def ref(self, operand: Any, value: Any, _: _Schema) -> _Verdict:
         if not isinstance(operand, str):
             return None
         self._spend(len(operand) // _CHARS_PER_STEP)
@@ -252,7 +252,7 @@ _TYPES: dict[str, Callable[[object], bool]] = {
 }
 
 
-def _is_type(name: object, value: object) -> _Match:
+def _is_type(name: object, value: object) -> _Verdict:
     return _TYPES[name](value) if isinstance(name, str) and name in _TYPES else None
 
 
@@ -268,7 +268,7 @@ _Test = Callable[[Any], bool]
 _Compare = Callable[[Any, Any], bool]
 
 
-def _within(bound: tuple[_Test, _Test, _Compare], operand: Any, value: Any) -> _Match:
+def _within(bound: tuple[_Test, _Test, _Compare], operand: Any, value: Any) -> _Verdict:
     concerns, is_bound, holds = bound
     if not is_bound(operand):
         return None
@@ -287,7 +287,7 @@ _BOUNDS: dict[str, tuple[_Test, _Test, _Compare]] = {
 }
 """Which values are concerned, which operands make sense, and what must hold of the two."""
 
-_CHECKS: dict[str, Callable[[_Matcher, Any, Any, _Schema], _Match]] = {
+_CHECKS: dict[str, Callable[[_Matcher, Any, Any, _Schema], _Verdict]] = {
     "type": _Matcher.type,
     "enum": _Matcher.enum,
     "const": _Matcher.const,
