@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway import app
-from gateway.api import EXEMPT_PATHS, Api, Health
+from gateway.api import EXEMPT_PATHS, Api
 from gateway.clock import RealClock
 from gateway.config import load
 from gateway.data_dir import DataDir
@@ -26,6 +26,7 @@ from gateway.engines.threads import BlockingEffects
 from gateway.errors import ClientGone, Draining, GatewayError
 from gateway.oplog import OpLog
 from gateway.providers import LiveProvider, Provider
+from gateway.readiness import Readiness
 from gateway.server import FrontLimits, FrontServer
 from probes import client
 from probes.client import Answer
@@ -201,7 +202,7 @@ class Inside(Running):
             commands=self.books.commands,
             control_secret="c" * 64,
             effects=BlockingEffects(),
-            health=lambda: Health(True, (), {}),
+            readiness=lambda: Readiness(True, (), {}),
             metrics=lambda: b"",
             clock=self.clock,
         )

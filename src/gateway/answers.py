@@ -6,7 +6,7 @@ Pure. Decides nothing but how an answer looks on the wire; a header with a contr
 import math
 from http import HTTPStatus
 
-from gateway.errors import Draining, DrainingError, GatewayError, InternalError, MethodNotAllowed
+from gateway.errors import Draining, GatewayError, InternalError, MethodNotAllowed, ShuttingDown
 from gateway.http_head import NO_CONTROL
 from gateway.redaction import without_secrets
 from llmkit.openai import error_payload
@@ -103,4 +103,4 @@ def told_of(error: BaseException, request_id: str | None) -> GatewayError:
     """What a client is told when the function that was to answer it raised."""
     if isinstance(error, GatewayError):
         return error
-    return DrainingError() if isinstance(error, Draining) else InternalError(request_id)
+    return ShuttingDown() if isinstance(error, Draining) else InternalError(request_id)

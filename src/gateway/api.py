@@ -12,7 +12,7 @@ Decides nothing about money, limits or models. `python -m gateway.api` serves.
 import hmac
 import json
 import math
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeVar
 from urllib.parse import unquote
 
@@ -23,13 +23,13 @@ from gateway.clock import Clock
 from gateway.commands import CommandError, Commands
 from gateway.context import Facts, Principal, RequestContext
 from gateway.errors import (
-    DrainingError,
     GatewayError,
     HttpRefusal,
     InternalError,
     InvalidRequest,
     MethodNotAllowed,
     ModelNotFound,
+    ShuttingDown,
     UnknownUrl,
     forget,
 )
@@ -38,6 +38,7 @@ from gateway.exposition import CONTENT_TYPE
 from gateway.gateway import Gateway
 from gateway.headers import bearer, fact_headers, id_header, options_of, shown_key
 from gateway.http_head import NoBody, RequestHead
+from gateway.readiness import Readiness
 from gateway.rows import Exit
 from llmkit.sse import comment, frame
 from llmkit.types import Cancel, Pulse
@@ -67,14 +68,6 @@ _CREATED = 0
 T = TypeVar("T")
 
 
-class Health(Struct, frozen=True):
-    """Whether the gateway can serve, and what an operator wants to see beside that."""
-
-    ready: bool
-    reasons: tuple[str, ...]
-    details: Mapping[str, object]
-
-
 class Effects(Protocol):
     """The engine as the front needs it."""
 
@@ -96,7 +89,7 @@ class Api:
         *,
         commands: Commands,
         control_secret: str,
-        health: Callable[[], Health],
+        readiness: Callable[[], Readiness],
         metrics: Callable[[], bytes],
         clock: Clock,
         effects: Effects,
@@ -108,7 +101,7 @@ class Api:
         self.gateway = gateway
         self._commands = commands
         self._control_secret = control_secret
-        self._health = health
+        self._readiness = readiness
         self._metrics = metrics
         self._clock = clock
         self._effects = effects
@@ -139,7 +132,7 @@ class Api:
     def _route(self, exchange: Exchange, path: str, facts: Facts) -> None:
         if path.startswith("/v1/"):
             if exchange.draining:
-                raise DrainingError
+                raise ShuttingDown
             return self._route_client(exchange, path, facts, self.gateway)
         return self._route_operator(exchange, path, facts)
 
@@ -154,7 +147,7 @@ class Api:
         if path == "/control" and self._is_operator(head):
             return self._control(exchange, facts)
         if exchange.draining:
-            raise DrainingError
+            raise ShuttingDown
         raise _unknown(head, path)
 
     def _route_client(self, exchange: Exchange, path: str, facts: Facts, gateway: Gateway) -> None:
@@ -227,9 +220,9 @@ class Api:
     def _answer_health(self, exchange: Exchange, kind: str, facts: Facts) -> None:
         if kind == "alive":
             return _respond_json(exchange, 200, {"status": "ok"}, facts)
-        health = self._health()
-        body = {"status": "ready" if health.ready else "not ready", "reasons": list(health.reasons), **health.details}
-        return _respond_json(exchange, 200 if health.ready else 503, body, facts)
+        found = self._readiness()
+        body = {"status": "ready" if found.ready else "not ready", "reasons": list(found.reasons), **found.details}
+        return _respond_json(exchange, 200 if found.ready else 503, body, facts)
 
     def _is_operator(self, head: RequestHead) -> bool:
         secret = bearer(head.get("authorization") or "") or ""

@@ -19,7 +19,7 @@ from gateway import heap
 from gateway.admission import Admission
 from gateway.attempt import Upstreams
 from gateway.backup import Backups
-from gateway.caching import Caching, InOtherWords, Judged, ShadowLog
+from gateway.caching import Caching
 from gateway.clock import Clock, RealClock
 from gateway.commands import Commands
 from gateway.config import ConfigError
@@ -39,6 +39,7 @@ from gateway.ledger import Ledger
 from gateway.levels import LevelLimit, Scope
 from gateway.metrics import Metrics
 from gateway.oplog import OpLog
+from gateway.other_words import InOtherWords, Judged, ShadowLog
 from gateway.providers import LiveProvider, Provider
 from gateway.random_pool import RandomPool
 from gateway.router import Catalog

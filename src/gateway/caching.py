@@ -1,26 +1,24 @@
 """Which requests are answered from the caches, which answers go into them, and how one is given again.
 
-Decides what of a request and of its route makes it the same as another, and whether it may be answered in other words.
-Does not know where answers lie or for how long. The exact cache comes first; the semantic one is asked where somebody
-has turned it on, for a request that the exact one takes. `no-cache` asks for a fresh answer, which replaces the old
-one; `no-store` keeps the answer out of the caches.
-What is given again, and what is collected of a stream, counts in the room that all answers share: without room the one
-is refused, the other is not kept.
+Decides what of a request and of its route makes it the same as another. Does not know where answers lie or for how
+long. The exact cache comes first; for a request that it takes and has no answer to, the semantic one may have one in
+other words. `no-cache` asks for a fresh answer, which replaces the old one; `no-store` keeps the answer out of the
+caches. What is given again, and what is collected of a stream, counts in the room that all answers share: without room
+the one is refused, the other is not kept.
 """
 
-import functools
-import hashlib
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from msgspec import Struct
 
 from gateway.cache_entry import Entry
-from gateway.cache_key import KeyOf, cache_keys, may_be_stored
+from gateway.cache_key import KeyOf, cache_keys, entry_id, may_be_stored
 from gateway.chat import ChatRequest
 from gateway.context import RequestContext
 from gateway.errors import Overloaded
 from gateway.exact_cache import ExactCache, Hit, Match
+from gateway.other_words import InOtherWords, Lead
 from gateway.router import RoutePlan
 from gateway.validators import refusal
 from llmkit.openai import Completion, decode_object, usage_of
@@ -31,47 +29,10 @@ from llmkit.room import Claim, Room
 from llmkit.sse import DONE, frame
 from llmkit.types import Usage
 
-if TYPE_CHECKING:
-    from gateway.judging import Judge, Judging
-    from gateway.semantic_cache import Asked, Found, SemanticCache
-    from gateway.shadow import ShadowHit
-
 LARGEST_STREAM_BYTES = 4 << 20
 """Of text beyond which a stream is not kept while it passes."""
 
 _KEPT = ("stop",)
-
-ShadowLog = Callable[[str, str, str, bool], None]
-"""Is told what would have been served: the request's id, the entry's, a digest of the question, and whether an alias
-was why.
-"""
-
-
-class Judged(Struct, frozen=True):
-    """The judged tier, and what this configuration makes of it.
-
-    applies  whether a tenant's questions may be shown to the judge, and its aliases answer them
-    """
-
-    judging: "Judging"
-    judge: "Judge"
-    applies: Callable[[str], bool]
-
-
-class InOtherWords(Struct, frozen=True):
-    """The semantic cache, and what this configuration makes of it.
-
-    applies    whether it may be used, by tenant and by the name that was asked for
-    serves     answers are served from it; else they are only compared with those that come
-    on_shadow  see ShadowLog
-    judged     None where nobody judges
-    """
-
-    cache: "SemanticCache"
-    applies: Callable[[str, str], bool]
-    serves: bool
-    on_shadow: ShadowLog
-    judged: Judged | None = None
 
 
 class Recall(Struct, frozen=True):
@@ -85,12 +46,12 @@ _NO_SAY = Recall()
 
 
 class Caching:
-    """Immutable but for the room. `cache` is None where the exact cache is turned off, and `semantic` then, too."""
+    """Immutable but for the room. `cache` is None where the exact cache is turned off, and `words` then, too."""
 
-    def __init__(self, cache: ExactCache | None, room: Room, semantic: InOtherWords | None = None) -> None:
+    def __init__(self, cache: ExactCache | None, room: Room, words: InOtherWords | None = None) -> None:
         self._cache = cache
         self._room = room
-        self._semantic = semantic
+        self._words = words
 
     async def recall(self, context: RequestContext, request: ChatRequest, plan: RoutePlan) -> Recall:
         """Look the request up, if it may be answered from the caches, and note in the facts how that went.
@@ -113,7 +74,8 @@ class Caching:
             hit = await cache.lookup(digest, tenant)
             if hit is not None:
                 return _served(Match(digest, hit), "hit", context, claim)
-        lead = await self._in_other_words(context, request, plan, key_of)
+        words = self._words
+        lead = None if words is None else await words.look_up(context, request, plan.alias, key_of)
         if lead is not None and lead.answer is not None:
             recall = _served(lead.answer.match, "semantic", context, claim)
             facts.judged = lead.note_judged()
@@ -124,69 +86,6 @@ class Caching:
             keeper = _Keeper(cache, context, request, digest, epoch, assembler, lead)
         return Recall(keeper=keeper)
 
-    async def _in_other_words(
-        self, context: RequestContext, request: ChatRequest, plan: RoutePlan, key_of: KeyOf
-    ) -> "_Lead | None":
-        """What the semantic cache makes of a request that the exact one has no answer to."""
-        semantic, tenant = self._semantic, context.principal.tenant
-        if semantic is None or not semantic.applies(tenant, plan.alias):
-            return None
-        asked = await semantic.cache.ask(request.body["messages"], tenant, key_of)
-        if asked is None:
-            return None
-        judged = semantic.judged if semantic.judged is not None and semantic.judged.applies(tenant) else None
-        if request.options.no_cache:
-            return _Lead(semantic, judged, asked, None)
-        found = await semantic.cache.find(
-            asked, serve=semantic.serves, judge=None if judged is None else judged.judge.name
-        )
-        if found is None or semantic.serves:
-            return _Lead(semantic, judged, asked, found)
-        request_id, entry = context.facts.request_id, entry_id(found.match.digest)
-        semantic.on_shadow(request_id, entry, asked.key.hex()[:16], found.alias is not None)
-        if request.options.no_store:
-            return None
-        hit = semantic.cache.note_shadow(asked, found, request_id=request_id, entry=entry)
-        return _Lead(semantic, judged, asked, found, hit)
-
-
-class _Lead(Struct, frozen=True):
-    """A question that the semantic cache may learn, and the answer that it has found, if any; `hit` if that is only to
-    be compared.
-    """
-
-    semantic: InOtherWords
-    judged: Judged | None
-    asked: "Asked"
-    found: "Found | None"
-    hit: "ShadowHit | None" = None
-
-    @property
-    def answer(self) -> "Found | None":
-        """What is to be served."""
-        return self.found if self.semantic.serves else None
-
-    def note_judged(self) -> bool:
-        """Whether what is served was found by an alias; if so, whoever audits these hits is told."""
-        if self.judged is None or self.found is None or self.found.alias is None:
-            return False
-        self.judged.judging.note_hit(self.asked, self.found.alias, self.judged.judge)
-        return True
-
-    def learn(self, digest: bytes, document: Mapping[str, Any]) -> None:
-        """Note that the exact cache has got the answer, and compare it with the one that was withheld."""
-        self.semantic.cache.remember(self.asked)
-        if self.judged is not None:
-            self.judged.judging.learn(self.asked, digest, self.judged.judge)
-        if self.hit is not None and self.found is not None:
-            equal = _text_of(document) == _text_of(decode_object(self.found.match.hit.body))
-            self.semantic.cache.note_comparison(self.hit, equal=equal)
-
-
-def _text_of(document: Mapping[str, Any]) -> object:
-    """What the one choice of an answer says."""
-    return document["choices"][0]["message"].get("content")
-
 
 def _served(match: Match, cache: str, context: RequestContext, claim: Claim) -> Recall:
     """The answer as that of the request; `cache` says whose words it was found by. Raises Overloaded without room."""
@@ -196,12 +95,6 @@ def _served(match: Match, cache: str, context: RequestContext, claim: Claim) -> 
     facts.cache, facts.age_s, facts.entry = cache, hit.age_s, entry_id(match.digest)
     facts.served_by(hit.deployment, hit.provider, hit.tier)
     return Recall(hit)
-
-
-@functools.lru_cache(maxsize=1024)  # what is served once is served again
-def entry_id(digest: bytes) -> str:
-    """The name of an answer that is kept, for people: 16 hex digits that say nothing and that no look-up takes."""
-    return hashlib.sha256(digest).hexdigest()[:16]
 
 
 def replayed(hit: Hit, *, wants_usage: bool) -> bytes:
@@ -234,7 +127,7 @@ class _Keeper(Struct, frozen=True):
     digest: bytes
     epoch: int
     assembler: Assembler
-    lead: _Lead | None
+    lead: Lead | None
 
     def keep_whole(self, raw: bytes, completion: Completion) -> None:
         if completion.finished and completion.finish_reasons == _KEPT:

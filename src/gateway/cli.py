@@ -15,8 +15,7 @@ import signal
 import sqlite3
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +28,11 @@ from gateway.data_dir import Control, DataDir, DataDirInUse, DataDirRefused, rea
 from gateway.demo import DEMO_KEY_NAME, DEMO_TENANT
 from gateway.errors import StoreUnavailable
 from gateway.keys import unlisted
+from gateway.printout import render
 from gateway.restore import RestoreRefused, refuse_no_file, restore
 from gateway.serve import Process, find_config, load_config
 from gateway.sqlite_file import StoreRefused, check_identity, connect_unchanged
-from llmkit.money import format_usd
+from gateway.types import Window
 
 _OWNER_WAIT_S = 5.0
 """An owner that is just starting or ending has this long to become reachable or to let go."""
@@ -184,7 +184,7 @@ def _command(arguments: argparse.Namespace, env: Mapping[str, str]) -> int:
         print(note, file=sys.stderr)
     if notes and arguments.json and isinstance(result, dict) and arguments.command_name != _FIRST:
         result["notes"] = notes
-    print(json.dumps(result) if arguments.json else _for_people(result))
+    print(json.dumps(result) if arguments.json else render(result))
     return FAILED if arguments.command_name in _PROVES and not result["ok"] else 0
 
 
@@ -193,7 +193,7 @@ def _explain(arguments: argparse.Namespace, env: Mapping[str, str]) -> int:
     from gateway.semantic_cache import explain
 
     told = explain(arguments.a, arguments.b)
-    print(json.dumps(told) if arguments.json else _for_people(told))
+    print(json.dumps(told) if arguments.json else render(told))
     return 0
 
 
@@ -210,7 +210,7 @@ def _restore(arguments: argparse.Namespace, env: Mapping[str, str]) -> int:
         raise RestoreRefused(f"nothing was restored: {error}") from error
     finally:
         owned.close()
-    print(json.dumps(told) if arguments.json else _for_people(told))
+    print(json.dumps(told) if arguments.json else render(told))
     if not told["restored"]:
         what = "there is a ledger" if told["replaced_is_readable"] else "there is a damaged ledger, or a part of one,"
         return _complain(f"nothing was changed: {what} in {path}; to replace it, say --yes (it is kept)", FAILED)
@@ -269,58 +269,6 @@ def _ask(control: Control, name: str, given: Mapping[str, Any], on_note: Callabl
     return answer["result"]
 
 
-# --- words for people ---------------------------------------------------------------------------------------------
-
-
-def _for_people(result: Any) -> str:
-    if isinstance(result, list):
-        return "\n\n".join(_for_people(entry) for entry in result) or "nothing"
-    return "\n".join(line for name, value in result.items() for line in _lines(name, value))
-
-
-def _lines(name: str, value: Any, indent: str = "") -> Iterator[str]:
-    """A field of a result: an object's own fields under its name; of a list each entry is a line, but for numbers."""
-    if isinstance(value, dict) and value:
-        yield f"{indent}{_label(name)}"
-        for field, each in value.items():
-            yield from _lines(field, each, f"{indent}  ")
-    elif isinstance(value, list | tuple) and not all(isinstance(each, int) for each in value):
-        for each in value:
-            yield f"{indent + _label(name):<18} {_shown(name, each)}"
-    else:
-        yield f"{indent + _label(name):<18} {_shown(name, value)}"
-
-
-def _label(name: str) -> str:
-    return name.removesuffix("_ms" if _is_moment(name) else "_nanousd")
-
-
-_FOR_PROGRAMS = frozenset(("window_number",))
-"""Fields of a list's entries that tell people nothing: when the window ends is beside it."""
-
-
-def _is_moment(name: str) -> bool:
-    return name.endswith("_ms") and name not in ("ttft_ms", "duration_ms")
-
-
-def _shown(name: str, value: Any) -> str:
-    if value is None or value in ("", [], (), {}):
-        return "-"
-    if isinstance(value, list | tuple):
-        return ", ".join(map(str, value))
-    if isinstance(value, dict):
-        shown = (field for field in value if field not in _FOR_PROGRAMS)
-        return ", ".join(f"{_label(field)} {_shown(field, value[field])}" for field in shown)
-    if _is_moment(name):
-        try:
-            return datetime.fromtimestamp(value / 1000, UTC).isoformat(" ", "seconds")
-        except (OverflowError, ValueError):
-            return "after the year 9999"
-    if isinstance(value, str) and not value.isprintable():
-        return json.dumps(value)
-    return f"{format_usd(value)} USD" if name.endswith("_nanousd") else str(value)
-
-
 def _complain(message: str, status: int) -> int:
     print(message, file=sys.stderr)
     return status
@@ -329,6 +277,7 @@ def _complain(message: str, status: int) -> int:
 # --- the arguments ------------------------------------------------------------------------------------------------
 
 
+_WINDOWS = [str(window) for window in Window]
 _SERVES = "serve; the same as python -m gateway.api"
 
 
@@ -355,6 +304,15 @@ def _parser() -> argparse.ArgumentParser:
     _add_config(check)
     check.set_defaults(run=_check)
 
+    _add_keys(commands, shared)
+    _add_ledger(commands, shared)
+    _add_copies(commands, shared)
+    _add_cache(commands, shared)
+    _add(commands, shared, "usage", "requests, tokens and cost per tenant, key and alias")
+    return parser
+
+
+def _add_keys(commands: Any, shared: argparse.ArgumentParser) -> None:
     words = "create, list, show, rotate, block, unblock, delete virtual keys; give them another budget"
     keys = commands.add_parser("keys", help=words)
     actions = keys.add_subparsers(required=True, metavar="ACTION")
@@ -362,7 +320,7 @@ def _parser() -> argparse.ArgumentParser:
     create = _add(actions, shared, "keys.create", "make a key; the only time that it is shown", *takes)
     create.add_argument("--tenant", required=True, help="made if it is not there: every model, no budget of its own")
     create.add_argument("--budget-usd", help="the most it may spend per window; default: no limit of its own")
-    create.add_argument("--budget-window", choices=["total", "day", "week", "month"], help="UTC; default: total")
+    create.add_argument("--budget-window", choices=_WINDOWS, help="UTC; default: total")
     create.add_argument("--name", help="a word for people")
     create.add_argument("--expires-in-s", type=int, help="seconds; default: never")
     _add(actions, shared, "keys.list", "every key with its budget")
@@ -375,7 +333,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     limit.add_argument("--no-limit", action="store_true", default=None, help="of its own; its tenant's still binds it")
     words = "another kind of window, UTC, in which nothing is spent yet; default: the one that it has"
-    budget.add_argument("--window", choices=["total", "day", "week", "month"], help=words)
+    budget.add_argument("--window", choices=_WINDOWS, help=words)
     for action, words in {
         "show": "one key with its budget",
         "rotate": "give it a new secret; the old one stops working at once, id and budget stay",
@@ -385,6 +343,8 @@ def _parser() -> argparse.ArgumentParser:
     }.items():
         _add(actions, shared, f"keys.{action}", words, "id").add_argument("id", metavar="ID", help="its public id")
 
+
+def _add_ledger(commands: Any, shared: argparse.ArgumentParser) -> None:
     ledger = commands.add_parser("ledger", help="verify the book; its balances, rows and holds; settle or void a hold")
     actions = ledger.add_subparsers(required=True, metavar="ACTION")
     _add(actions, shared, "ledger.verify", "recompute every balance from the holds; exit 1 if they differ")
@@ -407,6 +367,9 @@ def _parser() -> argparse.ArgumentParser:
     words = "admit requests again after a restore: what it has forgotten is taken note of"
     confirm = _add(actions, shared, "ledger.confirm", words, "epoch")
     confirm.add_argument("epoch", type=int, metavar="EPOCH", help="as restore, /readyz and ledger epochs tell it")
+
+
+def _add_copies(commands: Any, shared: argparse.ArgumentParser) -> None:
     words = "write a verified copy of the ledger to FILE, also while the gateway serves; exit 1 if its books differ"
     backup = _add(commands, shared, "backup", words, "file")
     backup.add_argument("file", metavar="FILE", help="must not be there yet")
@@ -417,6 +380,9 @@ def _parser() -> argparse.ArgumentParser:
         "--yes", action="store_true", help="replace the ledger that is there; else say what would be"
     )
     restoring.set_defaults(run=_restore)
+
+
+def _add_cache(commands: Any, shared: argparse.ArgumentParser) -> None:
     cache = commands.add_parser("cache", help="the caches: their counts; forget what was remembered; compare questions")
     actions = cache.add_subparsers(required=True, metavar="ACTION")
     _add(actions, shared, "cache.stats", "entries and bytes; hits, misses and the like since the start")
@@ -431,8 +397,6 @@ def _parser() -> argparse.ArgumentParser:
     explain.add_argument("--a", required=True, metavar="TEXT", help="what is asked")
     explain.add_argument("--b", required=True, metavar="TEXT", help="what was answered")
     explain.set_defaults(run=_explain)
-    _add(commands, shared, "usage", "requests, tokens and cost per tenant, key and alias")
-    return parser
 
 
 def _add_serve(parser: argparse.ArgumentParser) -> None:

@@ -152,7 +152,7 @@ class Commands:
 
     def _create_key(self, arguments: Arguments) -> dict[str, Any]:
         tenant = _text(arguments, "tenant")
-        limit = _usd(arguments, "budget_usd")
+        limit_nanousd = _usd(arguments, "budget_usd")
         window = _window(arguments, "budget_window") or Window.TOTAL
         name = _optional_text(arguments, "name")
         lifetime_s = _optional_int(arguments, "expires_in_s")
@@ -160,7 +160,7 @@ class Commands:
         if not self._ledger.has_level(Scope.TENANT, tenant):
             drive(self._ledger.set_level(Scope.TENANT, tenant, Window.TOTAL, None))
         key_id = self._keys.new_id()
-        drive(self._ledger.set_level(Scope.KEY, key_id, window, limit))
+        drive(self._ledger.set_level(Scope.KEY, key_id, window, limit_nanousd))
         expires_ms = None if lifetime_s is None else self._clock.wall_ms() + lifetime_s * 1000
         raw = drive(self._keys.create(key_id, tenant, name=name, expires_ms=expires_ms))
         return {"id": key_id, "key": raw, "tenant": tenant}
@@ -171,15 +171,15 @@ class Commands:
         A window of another kind begins with nothing spent, or with what was, if the key had it before.
         """
         key_id = _text(arguments, "id")
-        limit = _usd(arguments, "usd")
-        if (limit is None) is not (arguments.get("no_limit") is True):
+        limit_nanousd = _usd(arguments, "usd")
+        if (limit_nanousd is None) is not (arguments.get("no_limit") is True):
             raise CommandError("budget needs either --usd or --no-limit")
         window = _window(arguments, "window")
         self._keys.get(key_id)
         if window is None:
-            drive(self._ledger.set_limit(Scope.KEY, key_id, limit))
+            drive(self._ledger.set_limit(Scope.KEY, key_id, limit_nanousd))
         else:
-            drive(self._ledger.set_window(Scope.KEY, key_id, window, limit))
+            drive(self._ledger.set_window(Scope.KEY, key_id, window, limit_nanousd))
         return self._show_key(key_id)
 
     def _show_key(self, key_id: str) -> dict[str, Any]:
@@ -233,22 +233,23 @@ class Commands:
         return rows
 
     def _settle(self, arguments: Arguments) -> dict[str, Any]:
-        cost = _usd(arguments, "usd")
-        if cost is None:
+        cost_nanousd = _usd(arguments, "usd")
+        if cost_nanousd is None:
             raise CommandError("settle needs the cost in USD")
         hold_id = _int(arguments, "hold")
         if arguments.get("above_hold") is not True:
-            self._refuse_far_above_hold(hold_id, cost)
-        drive(self._ledger.resolve_by_admin(hold_id, cost))
-        return {"hold": hold_id, "state": "settled", "cost_nanousd": cost, "cost_usd": format_usd(cost)}
+            self._refuse_far_above_hold(hold_id, cost_nanousd)
+        drive(self._ledger.resolve_by_admin(hold_id, cost_nanousd))
+        cost_usd = format_usd(cost_nanousd)
+        return {"hold": hold_id, "state": "settled", "cost_nanousd": cost_nanousd, "cost_usd": cost_usd}
 
-    def _refuse_far_above_hold(self, hold_id: int, cost: int) -> None:
+    def _refuse_far_above_hold(self, hold_id: int, cost_nanousd: int) -> None:
         """A slip of the hand must not overdraw a budget. The ledger itself books whatever a provider has billed."""
-        amount = drive(audit.pending_nanousd(self._store, hold_id))
-        if amount is not None and cost > max(amount * SLIP_TIMES, SLIP_NANOUSD):
+        held_nanousd = drive(audit.pending_nanousd(self._store, hold_id))
+        if held_nanousd is not None and cost_nanousd > max(held_nanousd * SLIP_TIMES, SLIP_NANOUSD):
             raise CommandError(
-                f"{format_usd(cost)} USD is far above hold {hold_id}, which is of {format_usd(amount)} USD: "
-                "if the call has cost that much, say --above-hold"
+                f"{format_usd(cost_nanousd)} USD is far above hold {hold_id}, which is of "
+                f"{format_usd(held_nanousd)} USD: if the call has cost that much, say --above-hold"
             )
 
     def _void(self, arguments: Arguments) -> dict[str, Any]:
@@ -338,17 +339,18 @@ def _optional_int(arguments: Arguments, name: str) -> int | None:
 
 
 def _usd(arguments: Arguments, name: str) -> int | None:
+    """An amount in USD, as nano-dollars."""
     value = arguments.get(name)
     if value is None:
         return None
     try:
-        amount = parse_usd(value)
+        nanousd = parse_usd(value)
     except (ValueError, TypeError) as error:
         what = "0 or more, as a plain decimal with at most 9 digits after the point, such as 5 or 0.25"
         raise CommandError(f"{name} must be an amount in USD: {what}") from error
-    if amount > MAX_NANOUSD:
+    if nanousd > MAX_NANOUSD:
         raise CommandError(f"{name} is above {format_usd(MAX_NANOUSD)} USD, the most that the ledger can hold")
-    return amount
+    return nanousd
 
 
 def _window(arguments: Arguments, name: str) -> Window | None:

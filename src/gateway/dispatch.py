@@ -102,6 +102,11 @@ class _Walk(Struct):
         self.limited &= is_limit
         self.exhausted &= verdict.exhausted
 
+    def expire(self) -> None:
+        """The request's own time is over."""
+        self.error = UpstreamTimeout("The request's own time was over before an upstream answered.")
+        self.limited = False
+
     def skip(self, deployment: str, absence: Absence | None) -> None:
         """A deployment got no call."""
         self.context.facts.hop(absence or Absence.OPEN, deployment)
@@ -207,8 +212,7 @@ class Dispatcher:
         while True:
             now_s = self._clock.now_s()
             if walk.context.deadline_s is not None and now_s >= walk.context.deadline_s:
-                walk.error = UpstreamTimeout("The request's own time was over before an upstream answered.")
-                walk.limited = False
+                walk.expire()
                 return _Then.STOP
             entry = health.enter(now_s)
             if entry is None:
@@ -280,7 +284,7 @@ class Dispatcher:
                     walk.settlement,
                     self._clock,
                     exit=exit_,
-                    judges=len(walk.plan.stages) > 1,
+                    validates=len(walk.plan.stages) > 1,
                     may_climb=turn.stage + 1 < len(walk.plan.stages),
                     keeper=walk.keeper,
                 )

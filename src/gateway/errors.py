@@ -15,7 +15,7 @@
     ├── InternalError               500
     ├── UpstreamError               502  the last upstream's answer was unusable
     ├── AllProvidersFailed          503
-    ├── DrainingError               503
+    ├── ShuttingDown                503
     ├── Overloaded                  503  no place among the requests that are worked on, or no memory for one more
     ├── StoreUnavailable            503  the ledger cannot commit, so nothing is sent
     │   └── LedgerUnconfirmed       503  it was restored from a backup, and no operator has confirmed that yet
@@ -161,7 +161,7 @@ class AllProvidersFailed(GatewayError):
         super().__init__(message, retry_after_s=retry_after_s)
 
 
-class DrainingError(GatewayError):
+class ShuttingDown(GatewayError):
     status, code = 503, "draining"
 
     def __init__(self) -> None:

@@ -58,6 +58,11 @@ def counters(name: str, meaning: str, labels: Sequence[str], counts: Mapping[Any
     return Family(name, Kind.COUNTER, meaning, samples)
 
 
+def counters_by(name: str, meaning: str, label: str, counts: Mapping[str, float]) -> Family:
+    """A counter of many samples that one label tells apart: the counts by its values."""
+    return counters(name, meaning, (label,), {(value,): count for value, count in counts.items()})
+
+
 def render(families: Iterable[Family]) -> bytes:
     """The page. A family without samples is left out."""
     lines: list[str] = []

@@ -21,10 +21,10 @@ from gateway.errors import (
     BudgetReserved,
     ClientGone,
     Draining,
-    DrainingError,
     GatewayError,
     InternalError,
     InvalidRequest,
+    ShuttingDown,
     StoreUnavailable,
 )
 from gateway.exact_cache import Hit
@@ -262,7 +262,7 @@ class Gateway:
         if isinstance(error, GatewayError | ClientGone):
             return error
         if isinstance(error, Draining):
-            return DrainingError()
+            return ShuttingDown()
         self._on_error(error, context.facts.request_id)
         return InternalError(context.facts.request_id) if isinstance(error, Exception) else error
 

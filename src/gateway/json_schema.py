@@ -36,7 +36,7 @@ def matches(value: object, schema: object) -> bool:
     it; `schema` may be anything. Never raises; takes at most MAX_STEPS steps.
     """
     try:
-        return _Judge(schema).judge(value, schema) is not False
+        return _Matcher(schema).match(value, schema) is not False
     except (_OutOfSteps, RecursionError):
         return True
 
@@ -58,8 +58,8 @@ def _any(verdicts: Iterable[_Verdict]) -> _Verdict:
     return _not(_all(map(_not, verdicts)))
 
 
-class _Judge:
-    """Judges values by parts of one document. `_enums` and `_targets` remember what was worked out of the schema;
+class _Matcher:
+    """Matches values with parts of one document. `_enums` and `_targets` remember what was worked out of the schema;
     `_following` are the references, each with its value, that are being followed just now.
     """
 
@@ -70,7 +70,7 @@ class _Judge:
         self._targets: dict[str, object] = {}
         self._following: set[tuple[str, int]] = set()
 
-    def judge(self, value: object, schema: object) -> _Verdict:
+    def match(self, value: object, schema: object) -> _Verdict:
         self._spend(1)
         if isinstance(schema, bool):
             return schema
@@ -135,7 +135,7 @@ class _Judge:
         if not isinstance(value, dict):
             return True
         self._spend(len(value))
-        return _all(self.judge(below, operand[name]) for name, below in value.items() if name in operand)
+        return _all(self.match(below, operand[name]) for name, below in value.items() if name in operand)
 
     def required(self, operand: Any, value: Any, _: _Schema) -> _Verdict:
         if not isinstance(operand, list):
@@ -151,7 +151,7 @@ class _Judge:
         named = schema.get("properties", {})
         if "patternProperties" in schema or not isinstance(named, dict):
             return None
-        return _all(self.judge(below, operand) for name, below in value.items() if name not in named)
+        return _all(self.match(below, operand) for name, below in value.items() if name not in named)
 
     def items(self, operand: Any, value: Any, schema: _Schema) -> _Verdict:
         if not isinstance(value, list):
@@ -159,14 +159,14 @@ class _Judge:
         first = schema.get("prefixItems", [])
         if not isinstance(first, list):
             return None
-        return _all(self.judge(value[at], operand) for at in range(len(first), len(value)))
+        return _all(self.match(value[at], operand) for at in range(len(first), len(value)))
 
     def prefix_items(self, operand: Any, value: Any, _: _Schema) -> _Verdict:
         if not isinstance(operand, list):
             return None
         if not isinstance(value, list):
             return True
-        return _all(map(self.judge, value, operand))
+        return _all(map(self.match, value, operand))
 
     def unique_items(self, operand: Any, value: Any, _: _Schema) -> _Verdict:
         if not isinstance(operand, bool):
@@ -190,18 +190,18 @@ class _Judge:
         return _any(verdicts) if None not in verdicts else None
 
     def _each(self, operand: Any, value: Any) -> Iterable[_Verdict]:
-        return (self.judge(value, schema) for schema in operand) if operand and isinstance(operand, list) else (None,)
+        return (self.match(value, schema) for schema in operand) if operand and isinstance(operand, list) else (None,)
 
     def not_(self, operand: Any, value: Any, _: _Schema) -> _Verdict:
-        return _not(self.judge(value, operand))
+        return _not(self.match(value, operand))
 
     def if_(self, operand: Any, value: Any, schema: _Schema) -> _Verdict:
-        met = self.judge(value, operand)
+        met = self.match(value, operand)
         then, otherwise = schema.get("then", True), schema.get("else", True)
         if met is not None:
-            return self.judge(value, then if met else otherwise)
-        verdict = self.judge(value, then)
-        return verdict if verdict is self.judge(value, otherwise) else None
+            return self.match(value, then if met else otherwise)
+        verdict = self.match(value, then)
+        return verdict if verdict is self.match(value, otherwise) else None
 
     def ref(self, operand: Any, value: Any, _: _Schema) -> _Verdict:
         if not isinstance(operand, str):
@@ -212,7 +212,7 @@ class _Judge:
         if operand not in self._targets:
             self._targets[operand] = _target(self._document, operand)
         self._following.add(step)
-        verdict = self.judge(value, self._targets[operand])
+        verdict = self.match(value, self._targets[operand])
         self._following.remove(step)
         return verdict
 
@@ -287,23 +287,23 @@ _BOUNDS: dict[str, tuple[_Test, _Test, _Compare]] = {
 }
 """Which values are concerned, which operands make sense, and what must hold of the two."""
 
-_CHECKS: dict[str, Callable[[_Judge, Any, Any, _Schema], _Verdict]] = {
-    "type": _Judge.type,
-    "enum": _Judge.enum,
-    "const": _Judge.const,
-    "multipleOf": _Judge.multiple_of,
-    "properties": _Judge.properties,
-    "required": _Judge.required,
-    "additionalProperties": _Judge.additional_properties,
-    "items": _Judge.items,
-    "prefixItems": _Judge.prefix_items,
-    "uniqueItems": _Judge.unique_items,
-    "allOf": _Judge.all_of,
-    "anyOf": _Judge.any_of,
-    "oneOf": _Judge.one_of,
-    "not": _Judge.not_,
-    "if": _Judge.if_,
-    "$ref": _Judge.ref,
+_CHECKS: dict[str, Callable[[_Matcher, Any, Any, _Schema], _Verdict]] = {
+    "type": _Matcher.type,
+    "enum": _Matcher.enum,
+    "const": _Matcher.const,
+    "multipleOf": _Matcher.multiple_of,
+    "properties": _Matcher.properties,
+    "required": _Matcher.required,
+    "additionalProperties": _Matcher.additional_properties,
+    "items": _Matcher.items,
+    "prefixItems": _Matcher.prefix_items,
+    "uniqueItems": _Matcher.unique_items,
+    "allOf": _Matcher.all_of,
+    "anyOf": _Matcher.any_of,
+    "oneOf": _Matcher.one_of,
+    "not": _Matcher.not_,
+    "if": _Matcher.if_,
+    "$ref": _Matcher.ref,
 }
 
 _SILENT = frozenset(

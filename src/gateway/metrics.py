@@ -19,7 +19,7 @@ from itertools import accumulate
 from typing import Any, Final
 
 from gateway.context import RequestContext
-from gateway.exposition import Family, Kind, Sample, bucket_label, counter, counters
+from gateway.exposition import Family, Kind, Sample, bucket_label, counter, counters, counters_by
 from gateway.rows import RequestRow
 
 CODES: Final = frozenset(
@@ -139,11 +139,11 @@ class Metrics:
 
     def _families(self) -> list[Family]:
         tokens = {
-            ("input",): self._input,
-            ("cached_input",): self._cached_input,
-            ("cache_write",): self._cache_write,
-            ("output",): self._output,
-            ("reasoning",): self._reasoning,
+            "input": self._input,
+            "cached_input": self._cached_input,
+            "cache_write": self._cache_write,
+            "output": self._output,
+            "reasoning": self._reasoning,
         }
         durations = [
             sample for exit_, seen in sorted(self._durations.items()) for sample in seen.samples({"exit": exit_})
@@ -155,11 +155,11 @@ class Metrics:
                 ("exit", "status", "code"),
                 self._requests,
             ),
-            counters(
+            counters_by(
                 "gateway_refusals_total",
                 "Refused before they were a request that has a row.",
-                ("code",),
-                {(code,): count for code, count in self._refusals.items()},
+                "code",
+                self._refusals,
             ),
             Family(
                 "gateway_request_seconds",
@@ -185,7 +185,7 @@ class Metrics:
                 ("deployment", "outcome"),
                 self._calls,
             ),
-            counters("gateway_tokens_total", "Tokens that were charged, each under one kind.", ("kind",), tokens),
+            counters_by("gateway_tokens_total", "Tokens that were charged, each under one kind.", "kind", tokens),
             counter("gateway_cost_nanousd_total", "What requests cost, as settled; 1 USD is 1e9.", self._cost_nanousd),
         ]
 

@@ -13,7 +13,7 @@ from gateway import __version__
 from gateway.app import Books
 from gateway.drive import drive
 from gateway.errors import StoreUnavailable
-from gateway.exposition import Family, Kind, Sample, counter, counters, gauge, render
+from gateway.exposition import Family, Kind, Sample, counter, counters_by, gauge, render
 from gateway.gateway import Gateway
 from gateway.health import STATES
 from gateway.metrics import Metrics
@@ -184,23 +184,23 @@ def cache_families(books: Books) -> list[Family]:
     return [
         gauge("gateway_cache_entries", "Answers in the exact cache.", stats["entries"]),
         gauge("gateway_cache_bytes", "Their size.", stats["bytes"]),
-        counters(
+        counters_by(
             "gateway_cache_lookups_total",
             "Requests that were looked up in the exact cache.",
-            ("result",),
-            {("hit",): stats["hits"], ("miss",): stats["misses"]},
+            "result",
+            {"hit": stats["hits"], "miss": stats["misses"]},
         ),
-        counters(
+        counters_by(
             "gateway_cache_stores_total",
             "Answers that were to be kept.",
-            ("result",),
-            {("stored",): stats["stored"], ("dropped",): stats["dropped"]},
+            "result",
+            {"stored": stats["stored"], "dropped": stats["dropped"]},
         ),
-        counters(
+        counters_by(
             "gateway_cache_removals_total",
             "Answers that were kept and are no longer.",
-            ("reason",),
-            {("evicted",): stats["evicted"], ("expired",): stats["expired"]},
+            "reason",
+            {"evicted": stats["evicted"], "expired": stats["expired"]},
         ),
     ]
 
@@ -210,54 +210,50 @@ def semantic_families(books: Books) -> list[Family]:
     if books.semantic is None:
         return []
     stats = books.semantic.stats()
-
-    def by(family: str) -> dict[tuple[str, ...], float]:
-        return {(name,): count for name, count in stats[family].items()}
-
     return [
         gauge("gateway_semantic_entries", "Questions in the semantic cache.", stats["entries"]),
         gauge("gateway_semantic_bytes", "Their size; answers count in the exact cache.", stats["bytes"]),
-        counters(
+        counters_by(
             "gateway_semantic_lookups_total",
             "Questions that were looked up in the semantic cache, by what became of them.",
-            ("result",),
-            by("lookups"),
+            "result",
+            stats["lookups"],
         ),
-        counters(
+        counters_by(
             "gateway_semantic_vetoes_total",
             "Wordings of the same key that the verifier refused, by its reason.",
-            ("reason",),
-            by("vetoes"),
+            "reason",
+            stats["vetoes"],
         ),
-        counters(
+        counters_by(
             "gateway_semantic_ineligible_total",
             "Requests that the exact cache takes and the semantic one does not, by the reason.",
-            ("reason",),
-            by("ineligible"),
+            "reason",
+            stats["ineligible"],
         ),
-        counters(
+        counters_by(
             "gateway_semantic_comparisons_total",
             "Answers that were withheld, by whether the upstream then said the same.",
-            ("answer",),
-            by("comparisons"),
+            "answer",
+            stats["comparisons"],
         ),
-        counters(
+        counters_by(
             "gateway_semantic_judged_comparisons_total",
             "The same of answers that a judge's verdict had found.",
-            ("answer",),
-            by("judged_comparisons"),
+            "answer",
+            stats["judged_comparisons"],
         ),
-        counters(
+        counters_by(
             "gateway_semantic_stores_total",
             "Questions that were to be kept.",
-            ("result",),
-            {("stored",): stats["stored"], ("dropped",): stats["dropped"]},
+            "result",
+            {"stored": stats["stored"], "dropped": stats["dropped"]},
         ),
-        counters(
+        counters_by(
             "gateway_semantic_removals_total",
             "Questions that were kept and are no longer.",
-            ("reason",),
-            {("evicted",): stats["evicted"], ("expired",): stats["expired"]},
+            "reason",
+            {"evicted": stats["evicted"], "expired": stats["expired"]},
         ),
     ]
 
@@ -267,37 +263,33 @@ def judge_families(books: Books) -> list[Family]:
     if books.judging is None:
         return []
     stats = books.judging.stats()
-
-    def by(family: str) -> dict[tuple[str, ...], float]:
-        return {(name,): count for name, count in stats[family].items()}
-
     return [
         gauge("gateway_judge_index_entries", "Questions in memory, among which near ones are found.", stats["entries"]),
         gauge("gateway_judge_index_bytes", "Their size.", stats["bytes"]),
         gauge("gateway_judge_waiting", "Questions and audits that wait.", stats["waiting"]),
-        counters(
+        counters_by(
             "gateway_judge_questions_total",
             "Questions that were learnt, by what became of them.",
-            ("result",),
-            by("questions"),
+            "result",
+            stats["questions"],
         ),
-        counters(
+        counters_by(
             "gateway_judge_verdicts_total",
             "What the judge said of a pair, or why it said nothing.",
-            ("verdict",),
-            by("verdicts"),
+            "verdict",
+            stats["verdicts"],
         ),
-        counters(
+        counters_by(
             "gateway_judge_audits_total",
             "What the auditor said of a pair that was served: anything but same ends the alias.",
-            ("verdict",),
-            by("audits"),
+            "verdict",
+            stats["audits"],
         ),
-        counters(
+        counters_by(
             "gateway_judge_bars_total",
             "Near pairs that were shown to no judge, by what was seen between them.",
-            ("reason",),
-            by("bars"),
+            "reason",
+            stats["bars"],
         ),
     ]
 

@@ -79,7 +79,7 @@ class Relay(Struct, eq=False):
     """One answer on its way to one client.
 
     exit       how the request ends if this answer is delivered
-    judges     whether validators look at the answer, and the route says what they found
+    validates  whether validators look at the answer, and the route says what they found
     may_climb  whether an answer that they refuse may be given up for a stronger tier's
     broke      how the upstream failed, in one word, if it did after content had reached the client
     """
@@ -91,7 +91,7 @@ class Relay(Struct, eq=False):
     settlement: Settlement
     clock: Clock
     exit: Exit = Exit.ROUTED
-    judges: bool = False
+    validates: bool = False
     may_climb: bool = False
     keeper: Keeper | None = None
     broke: str | None = None
@@ -113,7 +113,7 @@ class Relay(Struct, eq=False):
     async def whole(self) -> Answer:
         """Read, check and settle a non-streaming answer. Raises AttemptFailed, AnswerRefused, ClientGone, Draining."""
         completion = await self._read_whole()
-        refused = refusal(completion.document, self.request.body.get("response_format")) if self.judges else None
+        refused = refusal(completion.document, self.request.body.get("response_format")) if self.validates else None
         self._hop(refused or "ok")
         if refused is not None and self.may_climb:
             raise AnswerRefused(refused, lambda: self._deliver(completion))
@@ -166,8 +166,7 @@ class Relay(Struct, eq=False):
             if not self._is_whole(shaper):
                 verdict = judge(failure, produced=shaper.started)
                 self.evidence.reach = verdict.reach
-                self._break_off(shaper)
-                return await self._break(verdict, "stream_truncated", "The upstream's stream was cut.", failure)
+                return await self._break(shaper, verdict, "stream_truncated", "The upstream's stream was cut.", failure)
             self.keeper = None
         except Draining:
             if not self._flows:
@@ -176,13 +175,12 @@ class Relay(Struct, eq=False):
         if stop is _Stop.AT_CAP:
             return await self._cut_at_cap()
         if isinstance(stop, Exception):
-            self._break_off(shaper)
-            return await self._break(unusable(type(stop).__name__), "upstream_error", UNUSABLE_ANSWER, stop)
+            verdict = unusable(type(stop).__name__)
+            return await self._break(shaper, verdict, "upstream_error", UNUSABLE_ANSWER, stop)
         if not (shaper.finished if stop is _Stop.DONE else self._is_whole(shaper)):
             self.evidence.reach = Reach.PRODUCED
-            self._break_off(shaper)
             message = "The upstream's stream ended before the answer was finished."
-            return await self._break(unusable("unfinished"), "stream_truncated", message)
+            return await self._break(shaper, unusable("unfinished"), "stream_truncated", message)
         return await self._end(shaper, held)
 
     async def _take(
@@ -261,25 +259,27 @@ class Relay(Struct, eq=False):
             return True
         return usage is not None and usage.completion_tokens > bound and not shaper.finished
 
-    def _break_off(self, shaper: ChunkShaper) -> None:
-        """The upstream failed: if nothing was seen by then, anything may have been written unseen."""
-        self.evidence.broken_off = not shaper.started
-
     async def _cut_at_cap(self) -> Answer:
         """The upstream writes more than it was asked for, which is no sickness: stop paying for it."""
         if not self._flows:
             raise self._failed_by(replace(unusable("passed the cap"), sick=False))
         return await self._cut("stream_truncated", "The upstream passed the output cap.")
 
-    async def _break(self, verdict: Verdict, code: str, message: str, cause: Exception | None = None) -> Answer:
-        """The upstream failed: raise it while the client has seen nothing, else tell it in-band."""
+    async def _break(
+        self, shaper: ChunkShaper, verdict: Verdict, code: str, message: str, cause: Exception | None = None
+    ) -> Answer:
+        """The upstream failed: raise it while the client has seen nothing, else tell it in-band.
+
+        If nothing was seen by then, anything may have been written unseen.
+        """
+        self.evidence.broken_off = not shaper.started
         if not self._flows:
             raise self._failed_by(verdict) from cause
         self.broke = verdict.outcome if verdict.sick else None
         return await self._cut(code, message)
 
     async def _end(self, shaper: ChunkShaper, held: list[bytes]) -> Answer:
-        refused = not self._flows and self.judges and FILTERED not in shaper.finish_reasons
+        refused = not self._flows and self.validates and FILTERED not in shaper.finish_reasons
         if not self._flows:
             self._hop(Refusal.EMPTY if refused else "ok")
         if refused and self.may_climb:

@@ -10,7 +10,6 @@ again. The next start reads what is there.
 
 import os
 import queue
-import resource
 import signal
 import sqlite3
 import sys
@@ -22,8 +21,8 @@ from typing import NoReturn
 
 from msgspec.structs import replace
 
-from gateway import heap, one_cpu
-from gateway.api import EXEMPT_PATHS, Api, Health
+from gateway import descriptors, heap, one_cpu
+from gateway.api import EXEMPT_PATHS, Api
 from gateway.app import Books, Janitor, answer_room, apply_budgets, build_gateway, open_books
 from gateway.clock import Clock, RealClock
 from gateway.config import ConfigError, load, load_file
@@ -32,7 +31,7 @@ from gateway.data_dir import Control, DataDir
 from gateway.demo import DEMO_BUDGET_USD, DEMO_KEY_NAME, DEMO_TENANT, OPENAI_URL, demo_config, demo_lines
 from gateway.drive import drive
 from gateway.engines.threads import BlockingEffects
-from gateway.errors import ClientGone, Draining, DrainingError, GatewayError, StoreUnavailable
+from gateway.errors import ClientGone, Draining, GatewayError, ShuttingDown, StoreUnavailable
 from gateway.gateway import Gateway
 from gateway.keys import unlisted
 from gateway.metrics import Metrics
@@ -40,13 +39,13 @@ from gateway.oplog import OpLog
 from gateway.ops import metrics_page
 from gateway.places import PlaceLimits
 from gateway.random_pool import RandomPool
+from gateway.readiness import readiness
 from gateway.server import FrontLimits, FrontServer
 from gateway.sqlite_file import has_wal_reset_bug
 from gateway.store_log import StoreLog
 from gateway.verdict import Verdict
 from llmkit.client import OpenAICompatClient
 from llmkit.errors import ProviderError
-from llmkit.money import format_usd
 from llmkit.transport import Timeouts
 from tracekit.sinks import JsonlSink, MemorySink, Sink
 from tracekit.trace import Tracer
@@ -73,9 +72,6 @@ _RELOADED = (
     "judge_audit_percent",
 )
 """Keys of [cache] that a reload brings into force; the bounds of files and memory are those of the start."""
-
-_SPARE_DESCRIPTORS = 64
-"""Beside the connections: the ledger, logs, the listener. Each connection may need a second one for its upstream."""
 
 
 def find_config(argument: str | None, env: Mapping[str, str]) -> Path | None:
@@ -167,7 +163,9 @@ class Process:
                 commands=books.commands,
                 control_secret=secret,
                 effects=BlockingEffects(),
-                health=lambda: self._health(books, server, api),
+                readiness=lambda: readiness(
+                    books, api.gateway, draining=bool(server.phase), in_flight=server.in_flight
+                ),
                 metrics=metrics_page(
                     self._metrics,
                     books,
@@ -254,7 +252,7 @@ class Process:
         if isinstance(error, GatewayError):
             self._metrics.note_refusal(error.code)
         elif isinstance(error, Draining):
-            self._metrics.note_refusal(DrainingError.code)
+            self._metrics.note_refusal(ShuttingDown.code)
         elif not isinstance(error, ClientGone):
             self._log.error(error, request_id)
 
@@ -352,9 +350,13 @@ class Process:
 
     def _limits(self) -> FrontLimits:
         server = self._config.server
+        connections = descriptors.afford(server.max_connections)
+        if connections < server.max_connections:
+            detail = f"max_connections lowered to {connections}: too few file descriptors"
+            self._log.event("config_warning", detail=detail)
         return FrontLimits(
             max_body_bytes=server.max_body_bytes,
-            max_connections=self._affordable(server.max_connections),
+            max_connections=connections,
             request_memory_bytes=server.request_memory_bytes,
             places=PlaceLimits(
                 places=server.max_in_flight,
@@ -369,39 +371,6 @@ class Process:
             announce_s=server.announce_s,
             drain_s=server.drain_s,
         )
-
-    def _affordable(self, connections: int) -> int:
-        """Raise the limit of open files to what the connections need, or lower the connections and say so."""
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        wanted = connections * 2 + _SPARE_DESCRIPTORS
-        granted = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        if soft != resource.RLIM_INFINITY and soft < granted:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (granted, hard))
-        if granted < wanted:
-            connections = max((granted - _SPARE_DESCRIPTORS) // 2, 1)
-            self._log.event(
-                "config_warning", detail=f"max_connections lowered to {connections}: too few file descriptors"
-            )
-        return connections
-
-    def _health(self, books: Books, server: FrontServer, api: Api) -> Health:
-        reasons = ["draining"] if server.phase else []
-        details: dict[str, object] = {
-            "in_flight": server.in_flight,
-            "wal_bytes": books.store.wal_bytes,
-            "deployments": api.gateway.deployment_states(),
-            "overage_deployments": api.gateway.overbilled,
-        }
-        try:
-            _, unresolved = drive(books.ledger.pending_totals())
-            details |= {"unresolved_nanousd": unresolved, "unresolved_usd": format_usd(unresolved)}
-        except StoreUnavailable:
-            reasons.append("store not readable")
-        if not books.store.writable:
-            reasons.append("store not writable")
-        if (epoch := books.ledger.unconfirmed_epoch) is not None:
-            reasons.append(f"ledger restored from a backup: gateway ledger confirm {epoch}")
-        return Health(not reasons, tuple(reasons), details)
 
     def _hear_signals(self) -> None:
         while True:

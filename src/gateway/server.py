@@ -31,7 +31,7 @@ from msgspec import Struct, field
 from gateway.answers import Headers, refusal_answer, told_of
 from gateway.clock import Clock
 from gateway.connection import Connection, prepare
-from gateway.errors import ClientGone, DrainingError, GatewayError, HttpRefusal, Overloaded, forget
+from gateway.errors import ClientGone, GatewayError, HttpRefusal, Overloaded, ShuttingDown, forget
 from gateway.exchange import Exchange, MustWait, Phase
 from gateway.http_head import HeadLimits, RequestHead
 from gateway.lobby import Lobby
@@ -386,7 +386,7 @@ class FrontServer(ThreadingHTTPServer):
             return True
         self._end(connection)
         if connection.watch.drained:
-            self.refuse(connection, DrainingError())
+            self.refuse(connection, ShuttingDown())
         else:
             self._lobby.let_go(connection)
             self.on_error(ClientGone())

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import ClassVar
 from unittest import mock
 
-from gateway.api import Health
 from gateway.app import build_gateway
 from gateway.config import load
 from gateway.places import PlaceLimits
+from gateway.readiness import Readiness
 from gateway.server import FrontLimits
 from gateway.turnstile import Turnstile
 from tests.support.front import (
@@ -65,7 +65,7 @@ class HealthTest(FrontCase):
         """503 with the reasons and what an operator wants to see beside them; the process is alive all the same."""
         front = self.front()
         for ready, reasons in (True, []), (False, ["draining", "store not writable"]):
-            front.health = Health(ready, tuple(reasons), {"unresolved_usd": "1.5"})
+            front.readiness = Readiness(ready, tuple(reasons), {"unresolved_usd": "1.5"})
             for path in "/readyz", "/health/readiness":
                 reply = front.ask("GET", path, key=None)
                 self.assertEqual((reply.status, reply.json["reasons"]), (200 if ready else 503, reasons))

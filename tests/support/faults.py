@@ -21,6 +21,7 @@ from gateway import (
     dispatch,
     health,
     judging,
+    other_words,
     relay,
     semantic_cache,
     settlement,
@@ -159,7 +160,7 @@ FAULTS: dict[str, list[Any]] = {
     ],
     "semantic-tenants": [mock.patch.object(caching, "cache_keys", _key_of_texts), _ANY_TENANT],
     "semantic-expiry": [mock.patch.object(semantic_cache, "_living", lambda wordings, now_ms: wordings), _ANY_TENANT],
-    "semantic-shadow": [mock.patch.object(caching._Lead, "answer", property(lambda self: self.found))],
+    "semantic-shadow": [mock.patch.object(other_words.Lead, "answer", property(lambda self: self.found))],
     "semantic-floods": [mock.patch.object(semantic_cache, "read_eligible", read)],
     "judged-settled": [
         mock.patch.object(judging, "bar", lambda one, other: None),

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.api import EXEMPT_PATHS, Api, Health
+from gateway.api import EXEMPT_PATHS, Api
 from gateway.app import answer_room, build_gateway
 from gateway.clock import Clock, RealClock
 from gateway.engines.threads import BlockingEffects
@@ -23,6 +23,7 @@ from gateway.metrics import Metrics
 from gateway.oplog import OpLog
 from gateway.ops import metrics_page
 from gateway.providers import Provider
+from gateway.readiness import Readiness
 from gateway.server import FrontLimits, FrontServer
 from llmkit.sse import frame
 from tests.support import scripted_upstream
@@ -54,7 +55,7 @@ class Front:
     errors  every exception that the server, the gateway or the store reported; stop() raises for those that are no
             outcome of a request, so a test that provokes one clears them
     durability  `normal` unless a test needs `full`, which waits for the disk in every request
-    health  what the readiness page is told
+    readiness  what the readiness page is told
     log     what the operator would read on stderr
     answer_room  the memory of all answers; stop() raises if some of it is still taken
     spans   every finished span
@@ -90,13 +91,13 @@ class Front:
             on_error=self._on_error,
             metrics=self.metrics,
         )
-        self.health = Health(True, (), {})
+        self.readiness = Readiness(True, (), {})
         self.api = Api(
             self.world.gateway,
             commands=self.world.books.commands,
             control_secret=CONTROL_SECRET,
             effects=BlockingEffects(),
-            health=lambda: self.health,
+            readiness=lambda: self.readiness,
             metrics=metrics_page(
                 self.metrics,
                 self.world.books,

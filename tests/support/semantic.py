@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from gateway.app import Books, build_gateway
-from gateway.caching import ShadowLog
 from gateway.clock import FakeClock
 from gateway.config import load
 from gateway.fake_provider import FakeProvider
 from gateway.gateway import Gateway
+from gateway.other_words import ShadowLog
 from gateway.providers import Provider
 from gateway.semantic_cache import SemanticCache
 from tests.support.world import CONFIG, RealWorld, chat

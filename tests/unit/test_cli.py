@@ -8,7 +8,8 @@ import unittest
 from pathlib import Path
 from typing import Any
 
-from gateway.cli import _for_people, main
+from gateway.cli import main
+from gateway.printout import render
 from tests.support.process import call_cli, environment
 from tests.support.world import CONFIG, RealWorld, chat
 
@@ -245,7 +246,7 @@ class WordsTest(CommandLineCase):
 
     def test_text_of_others_moves_no_cursor(self) -> None:
         """What a terminal would obey is shown escaped; other scripts are shown as they are."""
-        shown = _for_people([{"asked": "a\x1b[2Jb\u202ec", "stored": "où est-ce ?", "equal": None}])
+        shown = render([{"asked": "a\x1b[2Jb\u202ec", "stored": "où est-ce ?", "equal": None}])
         self.assertEqual(
             shown.splitlines(),
             [r'asked              "a\u001b[2Jb\u202ec"', "stored             où est-ce ?", "equal              -"],

@@ -27,7 +27,7 @@ TABLE: list[tuple[GatewayError, int, str, str]] = [
     (errors.InternalError("req_1"), 500, "internal_error", "server_error"),
     (errors.UpstreamError("x"), 502, "upstream_error", "server_error"),
     (errors.AllProvidersFailed("x"), 503, "all_providers_failed", "server_error"),
-    (errors.DrainingError(), 503, "draining", "server_error"),
+    (errors.ShuttingDown(), 503, "draining", "server_error"),
     (errors.Overloaded(), 503, "overloaded", "server_error"),
     (errors.StoreUnavailable(), 503, "store_unavailable", "server_error"),
     (errors.LedgerUnconfirmed(), 503, "store_unavailable", "server_error"),

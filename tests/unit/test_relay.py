@@ -175,7 +175,7 @@ class RelayTest(unittest.TestCase):
         self.keeper: Keeper | None = None
 
     def relay(
-        self, *steps: Step, streams: bool = True, may_climb: bool = False, judges: bool = False, **fields: Any
+        self, *steps: Step, streams: bool = True, may_climb: bool = False, validates: bool = False, **fields: Any
     ) -> Relay:
         """A relay for a request that started now; `fields` are those of its body."""
         self.context = RequestContext(
@@ -200,7 +200,7 @@ class RelayTest(unittest.TestCase):
             settlement,
             self.clock,
             exit=self.exit,
-            judges=judges or may_climb,
+            validates=validates or may_climb,
             may_climb=may_climb,
             keeper=self.keeper,
         )
@@ -599,10 +599,10 @@ class RelayTest(unittest.TestCase):
         for raw, fields, outcome in table:
             with self.subTest(outcome):
                 self.setUp()
-                drive(self.relay(raw, streams=False, judges=True, **fields).whole())
+                drive(self.relay(raw, streams=False, validates=True, **fields).whole())
                 self.assertEqual(self.facts.hops, [f"mini={outcome}"])
         self.setUp()
-        drive(self.relay(ROLE, FINISH, DONE, judges=True).stream())
+        drive(self.relay(ROLE, FINISH, DONE, validates=True).stream())
         self.assertEqual(self.facts.hops, ["mini=empty"])
         self.setUp()
         drive(self.relay(whole("no JSON"), streams=False, **wants).whole())
