@@ -88,7 +88,8 @@ class BadInputTest(unittest.TestCase):
             with self.subTest(name):
                 self.assertEqual(param_of(with_field(json.dumps(name)[1:-1], "1")), name)
         for name in ("X-Model", "topK", "Seed", "\u00e9tat", "models_", "0", ""):
-            self.assertEqual(parsed(**{name: 1}).body[name], 1)
+            fields: dict[str, Any] = {name: 1}
+            self.assertEqual(parsed(**fields).body[name], 1)
             self.assertTrue(parsed(messages=[{**USER, name: 1}]).body)
         for name in ("Content", "ROLE", "Audio"):
             self.assertEqual(param_of(with_field("messages", json.dumps([USER, {**USER, name: []}]))), "messages")
