@@ -11,7 +11,7 @@ from msgspec import Struct
 from gateway.context import Options
 from gateway.errors import InvalidRequest
 from gateway.strict_json import StrictJsonError, loads_object
-from llmkit.openai import MOST_CHOICES
+from llmkit.openai import MOST_CHOICES, NEVER_FORWARD
 
 MAX_CAP = 1_000_000_000
 """Largest output cap in tokens; no model answers with more, and prices times it stay exact."""
@@ -45,6 +45,13 @@ _RARE = frozenset(
 )
 """What most requests have none of: they are spared the look at each."""
 
+_READ = NEVER_FORWARD.union(
+    _RARE, ("model", "messages", "stream", "stream_options", "max_tokens", "max_completion_tokens", "prediction")
+)
+"""What is routed, metered, priced or removed here, by name."""
+
+_READ_OF_A_MESSAGE = frozenset({"role", "content", "audio"})
+
 
 class ChatRequest(Struct, frozen=True):
     """A valid request.
@@ -72,6 +79,7 @@ def parse_chat(raw: bytes, options: Options) -> ChatRequest:
         body = loads_object(raw)
     except StrictJsonError as error:
         raise InvalidRequest(f"Invalid request body: {error}.", param=error.param or "body") from error
+    _check_names(body, _READ)
     model = _model(body)
     has_rare = not _RARE.isdisjoint(body)
     if has_rare:
@@ -92,6 +100,20 @@ def parse_chat(raw: bytes, options: Options) -> ChatRequest:
     )
 
 
+def _check_names(fields: Mapping[str, Any], read: frozenset[str], param: str | None = None) -> None:
+    """Refuse a name that others take for one of `read`: those of Go's JSON count in any case, and the last one wins, so
+    that a `Model` behind `model` would choose another than the one that was allowed and priced.
+    """
+    names = "".join(fields)
+    if names.isascii() and names.islower():
+        return
+    for name in fields:
+        known = name.casefold()
+        if known != name and known in read:
+            message = f"`{known}` must be written in lower case: some providers take any spelling of it."
+            raise InvalidRequest(message, param=param or name)
+
+
 def _model(body: Mapping[str, Any]) -> str:
     model = body.get("model")
     if type(model) is not str or not model or len(model) > 256:
@@ -108,6 +130,7 @@ def _check_messages(body: Mapping[str, Any]) -> bool:
     for message in messages:
         if type(message) is not dict:
             raise InvalidRequest("Each of `messages` must be an object.", param="messages")
+        _check_names(message, _READ_OF_A_MESSAGE, "messages")
         if type(message.get("content")) is not str or "audio" in message:
             only_texts = False
     return only_texts

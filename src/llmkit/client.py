@@ -20,7 +20,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any, NoReturn
 
 from llmkit import wire_json
-from llmkit.errors import ProviderError, ProviderErrorKind, kind_of_status
+from llmkit.errors import NO_ROOM, ProviderError, ProviderErrorKind, kind_of_status
 from llmkit.http1 import ResponseHead
 from llmkit.openai import FLAGGED, Malformed, WireError, as_error, decode_object, from_wire, parse_error
 from llmkit.openai_stream import ChunkShaper
@@ -283,7 +283,7 @@ class UpstreamAnswer:
 
     def _cover(self, held: int) -> None:
         if not self._claim.covers(held):
-            self.refuse("there is no room for more of it beside the others in memory", failure="no room")
+            self.refuse("there is no room for more of it beside the others in memory", failure=NO_ROOM)
 
 
 def _headers(key: str | None, stream: bool) -> list[tuple[str, str]]:

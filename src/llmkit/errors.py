@@ -41,6 +41,10 @@ def kind_of_status(status: int) -> ProviderErrorKind:
     return ProviderErrorKind.CLIENT if status >= 400 else ProviderErrorKind.MALFORMED
 
 
+NO_ROOM = "no room"
+"""The `failure` of a call whose answer was given up for want of memory here, which says nothing of the upstream."""
+
+
 class ProviderError(Exception):
     """An upstream call that gave no usable answer.
 

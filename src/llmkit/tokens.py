@@ -118,7 +118,12 @@ def _is_text(part: object) -> bool:
     if not isinstance(part, dict):
         return isinstance(part, str)
     kind = part.get("type")
-    return isinstance(kind, str) and kind in _TEXT_PARTS
+    return isinstance(kind, str) and kind in _TEXT_PARTS and _stands_once("type", part)
+
+
+def _stands_once(name: str, fields: Mapping[str, object]) -> bool:
+    """Whether no other field is called so by a reader to whom upper and lower case are the same, such as Go's."""
+    return sum(key.casefold() == name for key in fields) == 1
 
 
 def _weigh_all(messages: list[object], file_bound: int | None) -> tuple[list[object], int]:
@@ -151,7 +156,7 @@ def _weigh_part(part: object, file_bound: int | None) -> tuple[object, int]:
     """A content part without its payload, and the bound of the payload in tokens."""
     if _is_text(part):
         return part, 0
-    kind = part.get("type") if isinstance(part, dict) else None
+    kind = part.get("type") if isinstance(part, dict) and _stands_once("type", part) else None
     if isinstance(part, dict) and kind == "image_url":
         return _weigh_image(part)
     if isinstance(part, dict) and kind == "input_audio":
@@ -165,7 +170,8 @@ def _weigh_image(part: dict[str, object]) -> tuple[object, int]:
     image = part.get("image_url")
     if not isinstance(image, dict):
         return {**part, "image_url": ""}, IMAGE_BOUND
-    tokens = IMAGE_LOW_BOUND if image.get("detail") == "low" else IMAGE_BOUND
+    is_low = image.get("detail") == "low" and _stands_once("detail", image) and _stands_once("image_url", part)
+    tokens = IMAGE_LOW_BOUND if is_low else IMAGE_BOUND
     return {**part, "image_url": {**image, "url": ""}}, tokens
 
 

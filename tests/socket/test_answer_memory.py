@@ -115,6 +115,16 @@ class SumTest(FrontCase):
         self.assertEqual((front.answer_room.taken, front.chat().status), (0, 200))
         self.assertEqual({row["state"] for row in front.rows(4)}, {"settled"})
 
+    def test_want_of_room_makes_no_deployment_sick(self) -> None:
+        """One tenant's large answers must not open the breaker in front of everybody else."""
+        limits = "max_answer_bytes = 9_000_000"
+        more = memory(10_000_000) + "[retry]\nmax_retries = 0\n[breaker]\nthreshold = 1\n"
+        front = self.front(fleet(self.upstream(whole(LARGE), whole(LARGE), whole()), provider=limits, more=more))
+        slow = self.ask_large(front, "one")
+        self.assert_error(front.chat(model="one"), 502, "upstream_error")
+        self.assertEqual(front.chat(model="one").status, 200)
+        slow.rest()
+
     def test_a_remembered_answer_counts_too(self) -> None:
         """It is free, so nothing else would bound how many are held for clients that do not read."""
         provider, more = "max_answer_bytes = 9_000_000", memory(10_000_000) + ONE_A_DAY

@@ -70,6 +70,30 @@ class BadInputTest(unittest.TestCase):
                 with self.subTest(field=name, value=literal[:40]):
                     self.assertEqual(param_of(with_field(name, literal)), name)
 
+    def test_a_name_that_others_read_as_a_known_one_is_refused(self) -> None:
+        """Go's JSON takes any case, the long s and the sign of the kelvin too: it would be sent and not be priced."""
+        for name in (
+            *("Model", "MESSAGES", "Max_Tokens", "max_completion_tokenS", "N", "Stream", "Best_Of", "Service_Tier"),
+            *(
+                "Tools",
+                "Prediction",
+                "API_BASE",
+                "Extra_Body",
+                "Private",
+                "\u017ftream",
+                "max_to\u212aens",
+                "N_Predict",
+            ),
+        ):
+            with self.subTest(name):
+                self.assertEqual(param_of(with_field(json.dumps(name)[1:-1], "1")), name)
+        for name in ("X-Model", "topK", "Seed", "\u00e9tat", "models_", "0", ""):
+            fields: dict[str, Any] = {name: 1}
+            self.assertEqual(parsed(**fields).body[name], 1)
+            self.assertTrue(parsed(messages=[{**USER, name: 1}]).body)
+        for name in ("Content", "ROLE", "Audio"):
+            self.assertEqual(param_of(with_field("messages", json.dumps([USER, {**USER, name: []}]))), "messages")
+
     def test_a_tool_that_the_provider_runs_is_refused(self) -> None:
         """It costs by the use, for which there is no price; what is no kind at all is the upstream's to refuse."""
         for kind in ("web_search", "browser_search", "code_interpreter", "builtin_function", "Function", "mcp", ""):

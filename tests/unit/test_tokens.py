@@ -245,6 +245,19 @@ class MediaBoundTest(unittest.TestCase):
                     prompt_bound(_with_part(part))
                 self.assertGreater(prompt_bound(_with_part(part), file_bound=9_000), 9_000)
 
+    def test_a_field_that_others_read_as_another_one_lowers_no_bound(self) -> None:
+        """Go's JSON takes `Type` for `type`, and the last one wins: a text may be an image there, an image a file."""
+        low = {"url": "u", "detail": "low"}
+        for part, least in (
+            ({"type": "text", "text": "hi", "Type": "image_url", "image_url": {"url": "u"}}, 1_000_000),
+            ({"type": "image_url", "image_url": low, "TYPE": "file", "file": {"file_id": "f"}}, 1_000_000),
+            ({"type": "image_url", "image_url": {**low, "Detail": "high"}}, IMAGE_BOUND),
+            ({"type": "image_url", "image_url": low, "Image_Url": {"url": "u"}}, IMAGE_BOUND),
+        ):
+            with self.subTest(part):
+                body = {"messages": [{"role": "user", "content": [part]}]}
+                self.assertGreaterEqual(prompt_bound(body, file_bound=1_000_000), least)
+
     def test_the_audio_of_a_former_answer_is_like_a_file(self) -> None:
         """Its id is short, its sound is not."""
         body = {"messages": [{"role": "assistant", "content": "x" * 100, "audio": {"id": "audio_1"}}]}
