@@ -19,7 +19,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gateway import api, app, chat, cli, commands, relay, verdict
+from gateway import answers, api, app, chat, cli, commands, relay, verdict
 from gateway import gateway as story
 from gateway.answers import lines
 from gateway.cli import serve_main
@@ -186,7 +186,7 @@ MISTAKES: dict[str, list[tuple[Any, str, Any]]] = {
     "forgets-the-dead": [(app, "Ledger", _ForgetsTheDead)],
     "repeats-secrets": [
         (verdict, "without_secrets", str),
-        (api, "without_secrets", str),
+        (answers, "without_secrets", str),
         (client, "_refusal", lambda head, body, **facts: _refuse(head, body, **facts | {"api_key": None})),
     ],
     "keys-by-id": [(KeyRing, "authenticate", _by_id)],

@@ -201,7 +201,10 @@ OTHERS: tuple[tuple[str, Any], ...] = (
     ("abandoned-half-open", mock.patch.object(health, "Breaker", breakers.HalfOpenWithoutGate)),
     ("abandoned-half-open", mock.patch.object(health, "Breaker", breakers.WaitsForTheProbe)),
     ("callers-timeouts", mock.patch.object(health, "Breaker", breakers.CountsReleases)),
-    ("unexpected-errors", mock.patch.object(OpLog, "error", lambda self, error: self.event("error", text=repr(error)))),
+    (
+        "unexpected-errors",
+        mock.patch.object(OpLog, "error", lambda self, error, request_id=None: self.event("error", text=repr(error))),
+    ),
     ("rate-to-the-unit", mock.patch.object(admission, "TokenBucket", buckets.NoLock)),
 )
 """More mistakes that a probe must find; each is one patch."""
