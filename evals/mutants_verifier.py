@@ -29,7 +29,7 @@ RESULT = ROOT / "evals" / "results" / "verifier_mutants.json"
 PACKAGE = "gateway.semantic"
 SUITES = (
     *("grammar", "frames", "manners", "clauses", "words", "inflection", "counts", "lexicon", "eligible", "verifier"),
-    *("grey", "turn"),
+    *("grey", "turn", "rewording"),
 )
 NEAREST = {
     "rules": "verifier",
@@ -92,6 +92,29 @@ STEPS = (
     ("clauses", "_converted", "tokens"),
     ("clauses", "_in_one_order", "tokens"),
     ("clauses", "_begins_a_phrase", "True"),
+    ("rewording", "_possessed", "words"),
+    ("rewording", "_bare", "words"),
+    ("rewording", "_fronted", "words"),
+    ("rewording", "_differing", "words"),
+    ("rewording", "_taking", "words"),
+    ("rewording", "_weighed", "words"),
+    ("rewording", "_lasting", "words"),
+    ("rewording", "_reset", "words"),
+    ("rewording", "_advised", "words"),
+    ("rewording", "_got", "words"),
+    ("rewording", "_related", "words"),
+    ("rewording", "_needed", "words"),
+    ("rewording", "_there", "words"),
+    ("rewording", "_superlative", "words"),
+    ("rewording", "_having", "words"),
+    ("rewording", "_located", "words"),
+    ("rewording", "_made_different", "words"),
+    ("rewording", "_caused", "words"),
+    ("rewording", "_allowed", "words"),
+    ("rewording", "_far", "words"),
+    ("rewording", "_is_phrase", "True"),
+    ("rewording", "_names", "True"),
+    ("inflection", "american", "word"),
     ("rules", "_is_possessive_of", "False"),
     ("rules", "_is_possessive_of", "True"),
     ("eligible", "_form_refusal", "None"),
@@ -104,6 +127,8 @@ STEPS = (
     ("eligible", "_is_dummy", "False"),
     ("eligible", "_is_joining", "True"),
     ("eligible", "_is_joining", "False"),
+    ("eligible", "_is_what_is_asked_for", "False"),
+    ("eligible", "_is_what_is_asked_for", "True"),
 )
 """Module, function, and what it returns at once instead."""
 

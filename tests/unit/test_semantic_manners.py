@@ -30,9 +30,25 @@ OPENERS = (
     "Quick question",
     "A quick question",
     "Just wondering",
+    "By the way",
+    "Good day",
+    "Greetings",
+    "I have a quick question",
+    "Out of curiosity",
 )
 
-OPENERS_WITH_A_PAUSE = ("Morning", "Evening", "Afternoon", "Help", "Urgent", "Well", "Right", "Listen")
+OPENERS_WITH_A_PAUSE = (
+    "Morning",
+    "Evening",
+    "Afternoon",
+    "Help",
+    "Urgent",
+    "Well",
+    "Right",
+    "Listen",
+    "Question",
+    "Just one question",
+)
 
 CLOSERS = (
     "please",
@@ -48,6 +64,9 @@ CLOSERS = (
     "do you know",
     "any idea",
     "if possible",
+    "thanks for your help",
+    "please advise",
+    "any help would be appreciated",
 )
 
 ASKING = (
@@ -74,6 +93,28 @@ ASKING = (
     "I wonder",
     "Any idea",
     "May I ask",
+    "Could you show me",
+    "Can someone help me understand",
+    "Would you mind explaining to me",
+    "Would you be able to tell us",
+    "Please teach me",
+    "Guide me through",
+    "Please walk us through",
+    "Describe",
+    "Help me understand",
+    "Please clarify",
+    "I'd love to understand",
+    "I am trying to find out",
+    "We're trying to understand",
+    "I'm trying to figure out",
+    "I don't know",
+    "I'm not sure",
+    "What I want to know is",
+    "What we would like to know is",
+    "My question is",
+    "Is there anyone who knows",
+    "Could I please know",
+    "Do you have any idea",
 )
 
 
@@ -131,6 +172,14 @@ class MannersTest(QuestionCase):
 
     def test_a_request_for_something_else_stays(self) -> None:
         """A story is no question."""
-        self.different("Tell me the capital of Peru", "the capital of Peru")
+        self.different("Tell them the capital of Peru", "the capital of Peru")
+        self.different("Would you be able to tell me a story", "story")
+        self.different("I'm not sure about Peru", "about Peru")
+        self.different("My question is Peru", "Peru")
+        self.different("Help me understand Peru", "understand Peru")
+        self.different("Question time", "time")
+        self.different("Can you teach me chess?", "chess")
+        self.different("Out of curiosity killed the cat", "killed the cat")
+        self.different("Who wrote any help would be appreciated?", "Who wrote?")
         self.different("Can you tell me a story", "story")
         self.different("Show me why-not.txt", "why-not.txt")

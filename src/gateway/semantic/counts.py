@@ -17,7 +17,7 @@ from typing import Final
 from gateway.semantic import lexicon
 from gateway.semantic.frames import Frame
 from gateway.semantic.grammar import is_noun
-from gateway.semantic.inflection import form_of
+from gateway.semantic.inflection import american, form_of
 from gateway.semantic.patterns import word_set
 
 
@@ -83,6 +83,7 @@ def _verb(endings: Sequence[Count]) -> int | None:
 
 
 def _ending(word: str) -> Count:
+    word = american(word)
     if not word.isalpha() or word in _NO_PLURALS:
         return _UNTOLD
     base, mark = form_of(word)

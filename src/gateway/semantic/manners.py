@@ -26,7 +26,13 @@ OPENERS: Final = (
     "excuse me",
     "sorry to bother you [,] [but]",
     "[a] quick question",
-    "just wondering",
+    "just wondering|curious",
+    "by the way",
+    "good day",
+    "greetings",
+    "[just] [a|one] question ,|.|!|:",
+    "i|we have a|one [quick|simple] question",
+    "out of curiosity",
 )
 
 CLOSERS: Final = (
@@ -40,6 +46,9 @@ CLOSERS: Final = (
     "do you know",
     "any idea",
     "if possible",
+    "thanks for your|the|any help",
+    "please help|advise",
+    "any help is|would [be] appreciated",
 )
 
 ASKING: Final = (
@@ -48,7 +57,16 @@ ASKING: Final = (
     "can|could|would|will you|someone|anyone [please|kindly] let me|us know",
     "[please] tell|show me|us",
     "[please] let me|us know",
-    "[please] explain|list [to] [me|us]",
+    "can|could|would|will you|someone|anyone [please|kindly] show|teach me|us",
+    "can|could you|someone|anyone [please|kindly] help me|us understand",
+    "would you mind telling|explaining [to] [me|us]",
+    "would you be able to tell|explain [to] [me|us]",
+    "[please] teach me|us",
+    "[please] guide me|us on|through",
+    "[please] walk me|us through",
+    "[please] explain|list|describe [to] [me|us]",
+    "[please] help me|us understand",
+    "[please] advise|clarify [me|us]",
     "do you know",
     "do you happen to know",
     "does anyone|anybody|someone know",
@@ -56,9 +74,20 @@ ASKING: Final = (
     "i|we want|need|wanted|wish to find out",
     "i|we would like to know|understand|ask",
     "i|we am|are|was|were [just] wondering|curious",
+    "i|we would love to know|understand",
+    "i|we am|are trying to find out",
+    "i|we am|are trying to understand",
+    "i|we am|are trying to figure out",
+    "i|we do not know|understand",
+    "i|we am|are not sure",
+    "what i|we want|need to know is",
+    "what i|we would like to know is",
+    "my question is",
+    "is there anyone|anybody|someone who knows",
     "i wonder",
     "any idea",
-    "may|can i ask",
+    "may|can|could i [please] ask|know",
+    "do you have [any|an] idea",
 )
 
 FILLERS: Final = frozenset({"um", "uh", "erm", "hmm"})
