@@ -190,7 +190,7 @@ UNITS = (
     "$ dollar dollars|€",
     "£ gbp quid|€",
     "degree degrees °|kg",
-    "am a.m|pm",
+    "am a.m am^|pm",
     "pm p.m|am",
     "mile miles|km",
 )
@@ -333,10 +333,25 @@ class SlotsTest(QuestionCase):
         """Written out, short, in the plural."""
         for row in UNITS:
             names, near_miss = row.split("|")
-            first, *others = names.split()
+            first, *others = [name[:-1].upper() if name.endswith("^") else name for name in names.split()]
             self.same(f"Is 5 {first} too much?", *(f"Is 5 {other} too much?" for other in others))
             self.different(f"Is 5 {first} too much?", f"Is 5 {near_miss} too much?")
         self.assertEqual([row.split("|")[0] for row in UNITS], list(lexicon.UNITS))
+
+    def test_the_half_of_a_day_is_said_in_capitals_too(self) -> None:
+        """AM is no name there, and elsewhere it is."""
+        self.same("Is the shop open at 9 am?", "Is the shop open at 9 AM?", "Is the shop open at 9:00 AM?")
+        self.different("Is the shop open at 9 am?", "Is the shop open at 9 PM?")
+        self.different("Is the AM band free?", "Is the am band free?")
+
+    def test_a_number_with_a_hyphen_is_one(self) -> None:
+        """Twenty five-dollar bills are not twenty-five dollar bills."""
+        self.same("Is twenty-five dollars fair?", "Is 25 dollars fair?", "Is $25 fair?")
+        self.same("Is a thirty-one-year-old man old?", "Is a 31 year old man old?")
+        self.different("How heavy are twenty five-dollar bills?", "How heavy are twenty-five dollar bills?")
+        self.different("Is twenty-five dollars fair?", "Is twenty-six dollars fair?")
+        self.different("Is thirty-five dollars fair?", "Is forty-five dollars fair?")
+        self.different("Is two-five-two free?", "Is twenty-five-two free?")
 
     def test_a_unit_is_a_unit_behind_a_number_only(self) -> None:
         """Alone it is a letter or a word."""

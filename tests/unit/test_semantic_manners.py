@@ -35,6 +35,7 @@ OPENERS = (
     "Greetings",
     "I have a quick question",
     "Out of curiosity",
+    "-",
 )
 
 OPENERS_WITH_A_PAUSE = (
@@ -48,6 +49,12 @@ OPENERS_WITH_A_PAUSE = (
     "Listen",
     "Question",
     "Just one question",
+    "I hope you are doing well",
+    "Hope you are fine",
+    "I need help",
+    "Can you help",
+    "Could you help me",
+    "Q",
 )
 
 CLOSERS = (
@@ -67,6 +74,8 @@ CLOSERS = (
     "thanks for your help",
     "please advise",
     "any help would be appreciated",
+    "kind regards",
+    "best wishes",
 )
 
 ASKING = (
@@ -126,7 +135,8 @@ class MannersTest(QuestionCase):
         for opener in OPENERS:
             self.same(f"{QUESTION}?", f"{opener}, {QUESTION.lower()}?", f"{opener} {QUESTION.lower()}")
         for opener in OPENERS_WITH_A_PAUSE:
-            self.same(f"{QUESTION}?", f"{opener}, {QUESTION.lower()}?", f"{opener}! {QUESTION}?")
+            pause = {"Q": ":", "Can you help": "?", "Could you help me": "?"}.get(opener, "!")
+            self.same(f"{QUESTION}?", f"{opener}{pause} {QUESTION}?")
             self.different(f"{QUESTION}?", f"{opener} {QUESTION.lower()}")
 
     def test_thanks_go(self) -> None:
@@ -178,6 +188,10 @@ class MannersTest(QuestionCase):
         self.different("My question is Peru", "Peru")
         self.different("Help me understand Peru", "understand Peru")
         self.different("Question time", "time")
+        self.different("I need help why", "why")
+        self.different("Can you help why", "why")
+        self.different("best wishes to Bob", "to Bob")
+        self.different("Is it nice to send kind regards?", "Is it nice to send?")
         self.different("Can you teach me chess?", "chess")
         self.different("Out of curiosity killed the cat", "killed the cat")
         self.different("Who wrote any help would be appreciated?", "Who wrote?")

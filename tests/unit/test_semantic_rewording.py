@@ -2,6 +2,7 @@
 
 import unittest
 
+from gateway.semantic import constructions
 from gateway.semantic.eligible import Ineligible, read_eligible
 from gateway.semantic.patterns import word_set
 from gateway.semantic.rewording import reworded
@@ -35,6 +36,7 @@ MEASURES: Case = (
         ("How long does the flu last?", "What is the duration of the flu?"),
         ("How long did the war last?", "What was the duration of the war?"),
         ("How long does milk last in a fridge?", "How long does milk in a fridge last?"),
+        ("Tell me how long milk lasts in a fridge", "Tell me how long milk in a fridge lasts"),
         ("Where was Mozart born?", "What is the birthplace of Mozart?", "What is Mozart's birthplace?"),
         ("Where was Mozart born?", "What was the place of birth of Mozart?", "What was Mozart's place of birth?"),
         ("When was Mozart born?", "What is the date of birth of Mozart?", "What is Mozart's date of birth?"),
@@ -219,6 +221,7 @@ WAYS: Case = (
             "How old must one be to drive in Peru?",
             "How old do you need to be to drive in Peru?",
             "What age do I need to be to drive in Peru?",
+            "What age must I be to drive in Peru?",
             "At what age can I drive in Peru?",
             "From what age may one drive in Peru?",
             "What is the minimum age for driving in Peru?",
@@ -293,6 +296,29 @@ PLACED: Case = (
             "In which ways does a fridge work?",
             "In what ways does a fridge work?",
         ),
+        ("How does a fridge work?", "How exactly does a fridge work?"),
+        ("What is a fridge?", "What exactly is a fridge?"),
+        ("Why does a fridge hum?", "Why exactly does a fridge hum?"),
+        ("How do I get from Rome to Bari?", "How do I get to Bari from Rome?"),
+        *(
+            (f"What is the fastest of {way} from Rome to Bari?", f"What is the fastest of {way} to Bari from Rome?")
+            for way in word_set("flight flights train trains bus buses way")
+        ),
+        *(
+            (f"How do I {move} from Rome to Bari?", f"How do I {move} to Bari from Rome?")
+            for move in word_set("get go travel fly drive walk")
+        ),
+        ("Why isn't my printer working?", "Why is my printer not working?"),
+        ("Why can't I log in?", "Why can I not log in?"),
+        ("Why doesn't the printer print?", "Why does the printer not print?"),
+        *(
+            (f"Why can't {who} swim?", f"Why can {who} not swim?")
+            for who in ["I", "we", "you", "he", "she", "it", "they", "a man", "the man"]
+        ),
+        *(
+            (f"Why can't {whose} dog swim?", f"Why can {whose} dog not swim?")
+            for whose in word_set("my our your his her its their")
+        ),
         ("How do I check a disk on Linux?", "On Linux how do I check a disk?", "On Linux, how do I check a disk?"),
         ("Who is the tallest of the nine?", "Of the nine who is the tallest?"),
         ("How do I read a file using pandas?", "Using pandas, how do I read a file?"),
@@ -308,6 +334,7 @@ PLACED: Case = (
             "What mountain is highest in Asia?",
         ),
         ("What is the most populous state of India?", "Which state is the most populous of India?"),
+        ("Which was the highest mountain in Asia?", "Which mountain was the highest in Asia?"),
         ("What is the least expensive car?", "Which car is the least expensive?"),
         *(
             (f"What is the {word} car?", f"Which car is the {word}?")
@@ -321,6 +348,20 @@ PLACED: Case = (
         ("Which countries border Mali?", "What are the countries that border Mali?"),
     ),
     (
+        ("When exactly did Rome fall?", "When did Rome fall?"),
+        ("What exactly is a fridge?", "What exactly was a fridge?"),
+        ("How do I get from Rome to Bari?", "How do I get from Bari to Rome?"),
+        ("How do I get to Bari from Rome?", "How do I get to Rome from Bari?"),
+        ("How do I send a letter to men from Rome?", "How do I send a letter from Rome to men?"),
+        ("How do I walk to the man from Rome?", "How do I walk from Rome to the man?"),
+        ("How do I get to Bari from Rome by bus?", "How do I get from Rome to Bari?"),
+        ("Why did he tell me not to go?", "Why didn't he tell me to go?"),
+        ("Why did the man say not guilty?", "Why didn't the man say guilty?"),
+        ("Why did Bob choose not Al?", "Why didn't Bob choose Al?"),
+        ("Why isn't my printer working?", "Why is my printer working?"),
+        ("Why isn't my printer working?", "Why wasn't my printer working?"),
+        ("Why isn't my printer working?", "Why isn't your printer working?"),
+        ("Can't my printer print?", "Can my printer not print?"),
         ("In which way does the wheel turn?", "How does the wheel turn?"),
         ("What is the reason that birds sing?", "Which reason do birds sing?"),
         ("In which city is the tower?", "Near which city is the tower?"),
@@ -471,6 +512,12 @@ NEEDED: Case = (
             "How long does it take bread to rise?",
         ),
         ("How much time does it take for bread to rise?", "How much time does bread take to rise?"),
+        *(
+            (f"What clothes are {done} in Peru?", f"What clothes do people {verb} in Peru?")
+            for verb, done in constructions.EATEN.items()
+        ),
+        ("What is eaten in Peru?", "What do people eat in Peru?"),
+        ("How much paint did I need for a room?", "How much paint was needed for a room?"),
         ("How long did it take for Rome to fall?", "How long did Rome take to fall?"),
         ("How long will it take for bread to rise?", "How long will bread take to rise?"),
     ),
@@ -480,6 +527,14 @@ NEEDED: Case = (
         ("What tools are not needed to hang a door?", "What tools do I need to hang a door?"),
         ("What tools are needed by a joiner to hang a door?", "What tools do I need to hang a door?"),
         ("What tools do we need to hang a door?", "What tools are needed to hang a door?"),
+        ("What do people build in Peru?", "What is built in Peru?"),
+        ("What did people eat in Peru?", "What is eaten in Peru?"),
+        ("What do people eat in Peru?", "What do people drink in Peru?"),
+        ("What do people eat by hand in Peru?", "What is eaten by hand in Peru?"),
+        ("What do people use forks for in Peru?", "What is used for forks in Peru?"),
+        ("What do you eat in Peru?", "What is eaten in Peru?"),
+        ("Why do people eat in Peru?", "What is eaten in Peru?"),
+        ("What do old people eat in Peru?", "What is eaten in Peru?"),
         ("Is a landlord required to fix the boiler?", "Do I need a landlord to fix the boiler?"),
         ("Is a landlord required to fix the boiler?", "Is a landlord needed to fix the boiler?"),
         ("Which staff are required to pay tax?", "Which staff do I need to pay tax?"),
@@ -558,6 +613,11 @@ class RewordingTest(QuestionCase):
     def test_beside_a_sign_or_about_words_nothing_is_put_otherwise(self) -> None:
         """They may be what is asked about."""
         for words in ("how do cats , dogs and owls differ", "how does the word lion differ from tiger"):
+            self.assertEqual(reworded(words.split()), words.split())
+
+    def test_a_clause_fills_no_slot(self) -> None:
+        """What it holds may belong to it."""
+        for words in ("how does what i do differ from jazz", "capital of what is new", "what causes who is who"):
             self.assertEqual(reworded(words.split()), words.split())
 
     def test_the_river_that_flows_is_said_in_the_question(self) -> None:

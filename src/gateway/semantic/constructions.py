@@ -8,6 +8,9 @@ second clause. Rules:
 - what bread takes to rise, it takes for bread to rise; what lasts in a place, lasts, whatever stands before or behind
 - to be reset is what somebody does who asks for the way; to be infected is not: the verbs are listed
 - how often a thing should be cleaned, I should clean it; how it should be treated may be for others to do
+- what people eat, drink, speak or wear is eaten, whoever they are
+- to get to a place from another is to get from that to this; only where both are bare names and nothing follows
+- `why is my printer not working` is why it isn't: behind a subject that has no verb in it
 - what is needed for a thing, I need for it; `required to` may be said of one who acts, so it is a matter of things only
 - `how many X are there in Y` says `there` of nothing; `is there` does. What is located in a place is in it; what was,
   may have been found
@@ -47,6 +50,20 @@ HANDLED: Final = word_set(
 
 GOT: Final = {"found": "find", "bought": "buy", "purchased": "buy", "downloaded": "download"}
 """Participles of what is there for everybody to get."""
+
+EATEN: Final = {
+    "speak": "spoken",
+    "eat": "eaten",
+    "drink": "drunk",
+    "wear": "worn",
+    "use": "used",
+    "play": "played",
+    "celebrate": "celebrated",
+}
+"""What people do, whoever is not named, and its participle."""
+
+MOVING: Final = word_set("get go travel fly drive walk flight flights train trains bus buses way")
+"""Behind these a start and an end have no order of their own: what is sent to a man from Rome is not sent from Rome."""
 
 THINGS: Final = word_set("visa visas passport document documents licence license permit prescription deposit")
 """What nothing can be required of: required to is needed to."""
@@ -174,6 +191,41 @@ def _related(words: Words) -> Words:
     return ["which", "the", *noun, *rest]
 
 
+def _eaten(words: Words) -> Words:
+    """`what languages do people speak in X` as `what languages are spoken in X`."""
+    place = next((place for place, word in enumerate(words) if word == "people"), 0)
+    verb, rest = words[place + 1 : place + 2], words[place + 2 :]
+    if place < 2 or words[place - 1] != "do" or not verb or verb[0] not in EATEN or "by" in rest:
+        return words
+    if rest[:1] and rest[0] not in PREPOSITIONS:
+        return words
+    return [*words[: place - 1], "are", EATEN[verb[0]], *rest]
+
+
+def _moving(words: Words) -> Words:
+    """`get to B from A` at the end as `get from A to B`."""
+    to = next((place for place, word in enumerate(words) if word == "to" and words[place - 1] in MOVING), 0)
+    there = words[to + 1 :]
+    if not to or there.count("from") != 1:
+        return words
+    place = there.index("from")
+    end, start = there[:place], there[place + 1 :]
+    if not end or not start or not all(map(is_noun, [*end, *start])):
+        return words
+    return [*words[:to], "from", *start, "to", *end]
+
+
+def _not_doing(words: Words) -> Words:
+    """`why is my printer not working` as `why isn't my printer working`."""
+    if words.count("not") != 1 or words[1] not in AUXILIARIES:
+        return words
+    place = words.index("not")
+    subject, rest = words[2:place], words[place + 1 :]
+    is_one = len(subject) == 1 and subject[0] in _SUBJECTS
+    is_told = len(subject) == _DETERMINED and subject[0] in _DETERMINERS and is_noun(subject[1])
+    return [*words[:2], "not", *subject, *rest] if rest and (is_one or is_told) else words
+
+
 def _needed(words: Words) -> Words:
     """`what is needed for X` as `what do I need for X`, `is a visa needed to` as `do I need a visa to`."""
     place = next((place for place, word in enumerate(words) if word in ("needed", "required")), 0)
@@ -298,9 +350,15 @@ _EACH_OTHER: Final = (["from", "each", "other"], ["from", "one", "another"])
 _CAUSES: Final = {"causes": "is", "caused": "was"}
 _PLACES: Final = word_set("in on at during before after near")
 
-_WHICH: Final = (_needed, _there, _superlative, _having, _located)
+_SUBJECTS: Final = word_set("i we you he she it they")
+_DETERMINERS: Final = ARTICLES | word_set("my our your his her its their")
+_DETERMINED: Final = 2
+"""Words of a subject that cannot have a verb in it."""
+
+_WHICH: Final = (_eaten, _moving, _needed, _there, _superlative, _having, _located)
 _RULES: Final[Mapping[str, Sequence[Rule]]] = {
-    "how": (_differing, _taking, _weighed, _lasting, _reset, _advised, _needed, _there, _far),
+    "how": (_differing, _taking, _weighed, _lasting, _reset, _advised, _needed, _there, _far, _moving),
+    "why": (_not_doing,),
     "what": (_related, *_WHICH, _caused, _far, _made_different),
     "which": _WHICH,
     "where": (_got,),
@@ -313,7 +371,7 @@ _MARKS: Final = (
     | SUPERLATIVES
     | word_set(
         "located situated most least take weigh last lasts be needed required there have allowed permitted"
-        " distance far that"
+        " distance far that not people from"
     )
 )
 """Words of which each rule needs one."""

@@ -2,7 +2,8 @@
 
 Rules:
 - what is contracted is written out: can't is can not; the 's of a noun becomes a word of its own
-- a compound that begins with a number is parted: 16-year-old, two-hour, 50GB, 3rd stays one
+- a compound that begins with a number is parted: 16-year-old, two-hour, 50GB, 3rd stays one; twenty-five is one number,
+  but not twenty five, which may be twenty of five
 - in a question about words all stay as they are written
 - a verb and its particle become one word with the verb's ending, so that neither is matched alone
 """
@@ -20,6 +21,10 @@ _DIGITS_AND_LETTERS: Final = re.compile(r"(\d+(?:[.,]\d+)*)([^\W\d_]+)")
 _ORDINAL: Final = re.compile(r"\d+(?:st|nd|rd|th)")
 _NETWORKS: Final = frozenset({"2g", "3g", "4g", "5g", "6g"})
 """Generations of mobile networks, not grams."""
+_ONES: Final = {word: int(value) for word, value in lexicon.NUMBERS.items() if value in "123456789"}
+_TENS: Final = {
+    word: int(value) for word, value in lexicon.NUMBERS.items() if value.endswith("0") and 19 < int(value) < 91
+}
 _NOT_AS_WRITTEN: Final = lexicon.MISSPELLINGS.keys() | lexicon.CONTRACTIONS.keys()
 _UNIT_NAMES: Final = frozenset(name for names in lexicon.UNITS for name in names.split())
 
@@ -46,7 +51,7 @@ def _parts(word: str) -> Iterator[str]:
     elif word[0].isdigit():
         yield from _parted_number(word)
     elif "-" in word and word.split("-", 1)[0] in lexicon.NUMBERS:
-        yield from word.split("-")
+        yield from _numbered(word.split("-"))
     else:
         yield word
 
@@ -68,6 +73,13 @@ def _parted_number(word: str) -> Iterator[str]:
     match = _DIGITS_AND_LETTERS.fullmatch(first)
     yield from match.groups() if match and match[2] in _UNIT_NAMES and first not in _NETWORKS else [first]
     yield from others
+
+
+def _numbered(parts: Sequence[str]) -> Sequence[str]:
+    """`twenty-five-year-old` as 25 year old."""
+    if parts[0] in _TENS and parts[1] in _ONES:
+        return [str(_TENS[parts[0]] + _ONES[parts[1]]), *parts[2:]]
+    return parts
 
 
 def _joined(words: Sequence[str]) -> Iterator[str]:

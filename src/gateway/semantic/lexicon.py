@@ -311,7 +311,7 @@ UNITS: Final = (
     "$ dollar dollars",
     "£ gbp quid",
     "degree degrees °",
-    "am a.m",
+    "am a.m am^",
     "pm p.m",
     "mile miles",
 )

@@ -29,6 +29,11 @@ OPENERS: Final = (
     "just wondering|curious",
     "by the way",
     "good day",
+    "q :",
+    "-|*",
+    "[i] hope you are [doing] well|fine ,|.|!",
+    "can|could you help [me] ?|,|.",
+    "[i] need help ,|.|!|:",
     "greetings",
     "[just] [a|one] question ,|.|!|:",
     "i|we have a|one [quick|simple] question",
@@ -48,6 +53,8 @@ CLOSERS: Final = (
     "if possible",
     "thanks for your|the|any help",
     "please help|advise",
+    "[best|kind] regards",
+    "best wishes",
     "any help is|would [be] appreciated",
 )
 
