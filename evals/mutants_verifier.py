@@ -43,6 +43,7 @@ NEAREST = {
     "pauses": "words",
     "judgement": "grey",
     "constructions": "rewording",
+    "conversions": "rewording",
 }
 """The suite to begin with, where it has not the name of the module."""
 GENERATED = "PromiseTest"
@@ -96,6 +97,16 @@ STEPS = (
     ("rewording", "_possessed", "words"),
     ("rewording", "_bare", "words"),
     ("rewording", "_fronted", "words"),
+    ("rewording", "_commanded", "words"),
+    ("conversions", "conversion", "words"),
+    ("manners", "_may_be_claimed", "True"),
+    ("manners", "_may_be_claimed", "False"),
+    ("expansion", "_with_and", "words"),
+    ("expansion", "_is_name", "True"),
+    ("expansion", "_numbered", "parts"),
+    ("constructions", "_eaten", "words"),
+    ("constructions", "_moving", "words"),
+    ("constructions", "_not_doing", "words"),
     ("constructions", "_differing", "words"),
     ("constructions", "_taking", "words"),
     ("constructions", "_weighed", "words"),

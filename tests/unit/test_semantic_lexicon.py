@@ -344,6 +344,15 @@ class SlotsTest(QuestionCase):
         self.different("Is the shop open at 9 am?", "Is the shop open at 9 PM?")
         self.different("Is the AM band free?", "Is the am band free?")
 
+    def test_a_sign_between_two_names_is_and(self) -> None:
+        """Not beside a letter, a number or a term."""
+        self.same("Is salt & vinegar vegan?", "Is salt and vinegar vegan?")
+        self.different("Is salt & vinegar vegan?", "Is salt or vinegar vegan?")
+        for question in ("Is x {} y true?", "Is 5 {} 3 odd?", "Is left {} right fast in python?", "Is {} a sign?"):
+            self.different(question.format("&"), question.format("and"))
+        self.different("What does & mean?", "What does and mean?")
+        self.different("Is salt & of use?", "Is salt and of use?")
+
     def test_a_number_with_a_hyphen_is_one(self) -> None:
         """Twenty five-dollar bills are not twenty-five dollar bills."""
         self.same("Is twenty-five dollars fair?", "Is 25 dollars fair?", "Is $25 fair?")

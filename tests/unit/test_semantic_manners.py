@@ -154,6 +154,25 @@ class MannersTest(QuestionCase):
         tried = len(OPENERS) + 1, len(CLOSERS), len(ASKING)
         self.assertGreaterEqual(tried, (len(manners.OPENERS), len(manners.CLOSERS), len(manners.ASKING)))
 
+    def test_a_claim_is_asked_about(self) -> None:
+        """Whether it is true is whether it is so."""
+        self.same("Can cats see in the dark?", "Is it true that cats can see in the dark?")
+        self.same(
+            "Does water conduct heat?", "Is it true water conducts heat?", "Is it correct that water conducts heat?"
+        )
+        self.same("Can I park in Rome?", "Is it true that I can park in Rome?")
+        self.different("Is it true that cats can see in the dark?", "Is it false that cats can see in the dark?")
+        self.different("Is it true that cats can see in the dark?", "Can cats not see in the dark?")
+        self.different("Is it true that cats can see in the dark?", "Is it true that dogs can see in the dark?")
+        self.different("Is it true that cats saw in the dark?", "Do cats see in the dark?")
+        self.different("Was it true that cats can see in the dark?", "Can cats see in the dark?")
+        self.different("Is it true that cats could see in the dark?", "Can cats see in the dark?")
+        self.different("Is it true of cats?", "Is of cats?")
+        for rest in ("or false", "of cats", "why cats purr", "and fair", "if cats purr", "not false", "is it"):
+            words = f"is it true {rest}".split()
+            self.assertEqual(list(manners.bare(words).words), words)
+        self.assertEqual(list(manners.bare(["is", "it", "true"]).words), ["is", "it", "true"])
+
     def test_they_may_be_heaped(self) -> None:
         """Greeting, apology, request, thanks."""
         self.same(f"{QUESTION}?", "Hi please tell me why the sky is blue", f"Hi um sorry {QUESTION.lower()}")

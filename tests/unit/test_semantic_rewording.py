@@ -576,6 +576,79 @@ NEEDED: Case = (
 )
 
 
+COMMANDED: Case = (
+    (
+        *(
+            (f"{verb} a text on Peru", f"Can you {verb} a text on Peru?", f"Please {verb} us a text on Peru")
+            for verb in word_set("write draft compose summarize recommend suggest create generate")
+        ),
+        ("Write a text on Peru", "Could you please write me a text on Peru?", "Would you kindly write a text on Peru?"),
+        ("Summarize the plot of Dune", "Will you summarise the plot of Dune?", "Please summarise the plot of Dune"),
+    ),
+    (
+        ("Can you write code?", "Write code"),
+        ("Can I write a text on Peru?", "Write a text on Peru"),
+        ("Can you write a text on Peru?", "Write a text on Chile"),
+        ("Can you write a text on Peru?", "Can you write a poem on Peru?"),
+        ("Can you eat a pie in Peru?", "Eat a pie in Peru"),
+        ("Did you write a text on Peru?", "Write a text on Peru"),
+        ("Can you write her a text on Peru?", "Write a text on Peru"),
+        ("Write a text on Peru", "Write the text on Peru"),
+        ("Can you please?", "Can you please write?"),
+    ),
+)
+
+CONVERTED: Case = (
+    (
+        (
+            "Convert 5 miles to km",
+            "Change 5 miles into kilometers",
+            "convert 5 mile in km",
+            "What is 5 miles in km?",
+            "How much is five miles in kilometres?",
+            "How many km is 5 miles?",
+            "How many km are 5 miles?",
+            "How many kilometers are in 5 miles?",
+            "How many kilometers are there in 5 miles?",
+        ),
+        *(
+            (f"Convert 5 {one} to {to}", f"How many {to} are in 5 {other}?")
+            for one, other, to in (
+                ("inch", "inches", "cm"),
+                ("foot", "feet", "cm"),
+                ("ft", "feet", "cm"),
+                ("yard", "yards", "cm"),
+                ("ounce", "ounces", "grams"),
+                ("oz", "ounces", "grams"),
+                ("pound", "pounds", "grams"),
+                ("stone", "stones", "kg"),
+                ("pint", "pints", "litres"),
+                ("gallon", "gallons", "litres"),
+                ("acre", "acres", "hectares"),
+                ("hectare", "hectares", "acres"),
+                ("week", "weeks", "days"),
+            )
+        ),
+        ("Convert 5 celsius to fahrenheit", "What is 5 celsius in fahrenheit?"),
+        ("Convert 5 fahrenheit to celsius", "What is 5 fahrenheit in celsius?"),
+    ),
+    (
+        ("Convert 5 miles to km", "Convert 6 miles to km"),
+        ("Convert 5 miles to km", "Convert 5 km to miles"),
+        ("How many km is 5 miles?", "How many miles is 5 km?"),
+        ("How many km is 5 miles?", "How many km was 5 miles?"),
+        ("How many km are 5 miles?", "How many km are not 5 miles?"),
+        ("What is 5 miles in km?", "What is 5 miles in m?"),
+        ("What is 5 miles in km?", "Where is 5 miles in km?"),
+        ("How many cups are in 5 miles?", "How many km are in 5 miles?"),
+        ("How many grams are in 5 ounces of salt?", "How many grams are in 5 ounces?"),
+        ("How much is 5 pounds in dollars?", "How much is 5 pounds in euros?"),
+        ("How many days are in a week?", "How many days are in 5 weeks?"),
+        ("Convert 5th mile to km", "Convert 5 miles to km"),
+    ),
+)
+
+
 class RewordingTest(QuestionCase):
     """Which constructions ask the same."""
 
@@ -609,6 +682,14 @@ class RewordingTest(QuestionCase):
     def test_what_is_needed_had_caused_allowed_or_taken(self) -> None:
         """Who needs, has, causes or takes it stays."""
         self.check(NEEDED)
+
+    def test_to_be_asked_to_make_a_thing_is_to_be_told_to(self) -> None:
+        """To be able to is another thing."""
+        self.check(COMMANDED)
+
+    def test_a_number_is_told_in_another_unit(self) -> None:
+        """Whichever of the two is said first."""
+        self.check(CONVERTED)
 
     def test_beside_a_sign_or_about_words_nothing_is_put_otherwise(self) -> None:
         """They may be what is asked about."""

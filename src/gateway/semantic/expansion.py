@@ -4,6 +4,7 @@ Rules:
 - what is contracted is written out: can't is can not; the 's of a noun becomes a word of its own
 - a compound that begins with a number is parted: 16-year-old, two-hour, 50GB, 3rd stays one; twenty-five is one number,
   but not twenty five, which may be twenty of five
+- & between two names is and
 - in a question about words all stay as they are written
 - a verb and its particle become one word with the verb's ending, so that neither is matched alone
 """
@@ -13,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from gateway.semantic import lexicon
-from gateway.semantic.grammar import MENTIONS
+from gateway.semantic.grammar import MENTIONS, is_noun
 from gateway.semantic.inflection import PAST, PROGRESSIVE
 from gateway.semantic.patterns import Phrases
 
@@ -34,6 +35,8 @@ def expanded(words: Iterable[str]) -> list[str]:
     words = list(words)
     if not MENTIONS.isdisjoint(words):
         return words
+    if "&" in words:
+        words = _with_and(words)
     written_out: list[str] = []
     for word in words:
         if word not in _NOT_AS_WRITTEN and (word.isalpha() or word.isdecimal()):
@@ -41,6 +44,18 @@ def expanded(words: Iterable[str]) -> list[str]:
         else:
             written_out += _parts(lexicon.MISSPELLINGS.get(word, word))
     return list(_joined(written_out)) if _phrases.may_be_in(written_out) else written_out
+
+
+def _with_and(words: Sequence[str]) -> list[str]:
+    """`salt & vinegar` as `salt and vinegar`; beside a term of programming, a number or a letter a sign is a sign."""
+    if not lexicon.TERMS.isdisjoint(words):
+        return list(words)
+    threes = zip(["", *words], words, [*words[1:], ""], strict=False)
+    return ["and" if word == "&" and _is_name(before) and _is_name(after) else word for before, word, after in threes]
+
+
+def _is_name(word: str) -> bool:
+    return len(word) > 1 and word.isalpha() and is_noun(word)
 
 
 def _parts(word: str) -> Iterator[str]:

@@ -4,6 +4,7 @@ Rules:
 - a greeting goes only before a pause, a word that begins a question, or the end: `Hello Kitty` stays
 - thanks go only from the end and behind a pause: `who wrote Cheers` stays; please needs no pause, but is kept where it
   is what is asked about: `how do I say please`; in a question about words nothing goes from the end
+- `is it true that` goes before a sentence, which is asked about then
 - `can you tell me` goes only before a question: `can you tell me a story` stays
 """
 
@@ -97,6 +98,9 @@ ASKING: Final = (
     "do you have [any|an] idea",
 )
 
+CLAIMS: Final = ("is it true|correct [that]",)
+"""Before a sentence they ask whether it is so; without a sentence they are kept."""
+
 FILLERS: Final = frozenset({"um", "uh", "erm", "hmm"})
 """Sounds; they go wherever they stand, unless a question is about words."""
 _ABOUT_WORDS: Final = MENTIONS | {"mean", "meaning", "definition"}
@@ -107,6 +111,8 @@ _PLEASE: Final = frozenset({"please", "pls"})
 _HOLDS_THANKS: Final = ARTICLES | PREPOSITIONS | MENTIONS | {"and", "or", "write"}
 """Words after which thanks are what is asked about."""
 
+_NO_CLAIM: Final = PREPOSITIONS | QUESTION_WORDS | AUXILIARIES.keys() | PAUSES | {"or", "and", "if", "not"}
+_claiming: Final = Phrases((pattern, None) for pattern in CLAIMS)
 _opening: Final = Phrases((pattern, None) for pattern in OPENERS)
 _closing: Final = Phrases((" ".join(reversed(pattern.split())), None) for pattern in CLOSERS)
 _asking: Final = Phrases((pattern, None) for pattern in ASKING)
@@ -136,6 +142,8 @@ def bare(words: Sequence[str]) -> Asked:
         if (found := _opening.at(words, place)) and _may_follow_a_greeting(words, place + found.length):
             start = place + found.length
             continue
+        if (found := _claiming.at(words, place)) and _may_be_claimed(words, place + found.length):
+            return Asked(["if", *words[place + found.length :]], True)
         return Asked(words[place:], embedded)
 
 
@@ -143,6 +151,11 @@ def _may_follow_a_greeting(words: Sequence[str], place: int) -> bool:
     if place == len(words) or words[place] in PAUSES or words[place] in _DIRECT_STARTS:
         return True
     return _opening.at(words, place) is not None or _asking.at(words, place) is not None
+
+
+def _may_be_claimed(words: Sequence[str], place: int) -> bool:
+    """Whether a clause may begin there: `is it true or false` is none."""
+    return place < len(words) and words[place] not in _NO_CLAIM
 
 
 def _skip_pauses(words: Sequence[str], place: int) -> int:

@@ -75,7 +75,7 @@ def read_words(text: Text) -> Question:
     words = slotted(text.words)
     asked = text.asked if words is text.words else bare(words)
     clause = direct(asked.words) if asked.embedded else unfronted(asked.words)
-    opening, rest = framed(reworded(clause), embedded=asked.embedded)
+    opening, rest = framed(reworded(list(clause)), embedded=asked.embedded)
     opening, told = settled(opening, said(rest, opening.frame, embedded=asked.embedded))
     keys = tuple([token.key for token in told.tokens])
     quoted = quotations(text.plain)

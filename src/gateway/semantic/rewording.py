@@ -6,6 +6,7 @@ wrong answer: what fills its slot may be anything. Rules:
   of X how long it lasts; `X's age` is the age of X. (Not how hot, which is spicy too, nor high, which a plane is)
 - `tell me the N` asks what the N is; so does a bare `capital of X`, of the few nouns that are never asked otherwise
 - a preposition before `which` stands as well at the end; a place or a tool before the question stands behind it
+- `can you write a poem` asks for one: a verb of making, and a thing with an article
 - where I find a thing, I can find it; where I live is not where I can live
 - to do a thing and doing it are one behind what has a deadline, a price, an age or a process for it
 """
@@ -14,10 +15,11 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from gateway.semantic.constructions import Rule, Words, constructed, is_phrase
+from gateway.semantic.conversions import conversion
 from gateway.semantic.frames import Frame, framed
-from gateway.semantic.grammar import AUXILIARIES, POSSESSIVE, PREPOSITIONS, QUESTION_WORDS
-from gateway.semantic.inflection import PROGRESSIVE, form_of
-from gateway.semantic.patterns import Phrases
+from gateway.semantic.grammar import ARTICLES, AUXILIARIES, POSSESSIVE, PREPOSITIONS, QUESTION_WORDS
+from gateway.semantic.inflection import PROGRESSIVE, american, form_of
+from gateway.semantic.patterns import Phrases, word_set
 from gateway.semantic.tokens import OF
 
 
@@ -149,6 +151,9 @@ ATTRIBUTES: Final = {
 }
 """Nouns with which a text that is no sentence asks what they are, and the preposition behind each."""
 
+COMMANDS: Final = word_set("write draft compose summarize recommend suggest create generate")
+"""What one is asked to do with a thing, not whether one is able to: can you write code is another question."""
+
 MOST_OPENINGS: Final = 2
 """`tell me the capital city of` is `what is the capital city of` is `what is the capital of`."""
 
@@ -167,7 +172,7 @@ def reworded(words: Words) -> Words:
         if found is None:
             break
         words = _put(found.value, words[found.length :]) or words
-    return constructed(words)
+    return conversion(constructed(words))
 
 
 def _wording(text: str) -> Wording:
@@ -204,6 +209,20 @@ def _bare(words: Words) -> Words:
     return ["what", "are" if noun[0].endswith("s") else "is", "the", *noun]
 
 
+def _commanded(words: Words) -> Words:
+    """`can you write a poem`, `please write me a poem` as `write a poem`."""
+    start = 2 if words[0] != "please" else 0
+    if start and words[1:2] != ["you"]:
+        return words
+    start += words[start : start + 1] in (["please"], ["kindly"])
+    command = words[start:]
+    if not command or american(command[0]) not in COMMANDS:
+        return words
+    to_me = command[1:2] in (["me"], ["us"])
+    rest = command[1 + to_me :]
+    return [command[0], *rest] if rest and (rest[0] in ARTICLES or words[0] == "please") else words
+
+
 def _fronted(words: Words) -> Words:
     """`in which city is X` as `which city is X in`; `on Linux how do I` as `how do I ... on Linux`."""
     if len(words) > 3 and words[1] in _ASKED:
@@ -220,6 +239,9 @@ _ONCE: Final = frozenset({"is", "was"})
 _ASKED: Final = frozenset({"what", "which", "whom", "whose"})
 _STATEMENT_STARTS: Final = ATTRIBUTES.keys() | {"the", "name"}
 _STARTS: Final[Mapping[str, Rule]] = (
-    dict.fromkeys(PREPOSITIONS, _fronted) | dict.fromkeys(_STATEMENT_STARTS, _bare) | {"what": _possessed}
+    dict.fromkeys(PREPOSITIONS, _fronted)
+    | dict.fromkeys(("please", "can", "could", "would", "will"), _commanded)
+    | dict.fromkeys(_STATEMENT_STARTS, _bare)
+    | {"what": _possessed}
 )
 _openings: Final = Phrases((pattern, _wording(text)) for pattern, text in OPENINGS)
