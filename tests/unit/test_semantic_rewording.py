@@ -168,6 +168,9 @@ WAYS: Case = (
             "How do I return a lamp?",
             "What is the process for returning a lamp?",
             "What is the procedure for returning a lamp?",
+            "What are the steps for returning a lamp?",
+            "Give me the instructions to return a lamp",
+            "instructions to return a lamp",
             "How do I go about returning a lamp?",
             "How can one go about returning a lamp?",
             "steps to return a lamp",
@@ -235,6 +238,13 @@ WAYS: Case = (
     ),
     (
         ("What is the process of aging?", "How do I age?"),
+        ("What are the steps for dances?", "How do I dance?"),
+        ("instructions to return a lamp", "reasons to return a lamp"),
+        ("Can Excel be installed on a tablet?", "Can you install Excel on a tablet?"),
+        ("Can Excel be installed on a tablet?", "Should Excel be installed on a tablet?"),
+        ("Can Excel be installed by a robot?", "Can I install Excel by a robot?"),
+        ("Can my phone be reset?", "Can I reset my phone?"),
+        ("Can a human be cloned?", "Can I clone a human?"),
         ("What is the process for returns?", "How do I return?"),
         ("How do I go about town?", "How do I town?"),
         ("How do I go about returning a lamp?", "How do I go about renting a lamp?"),
@@ -288,6 +298,11 @@ PLACED: Case = (
         ("What day is the match?", "On what day is the match?", "On which day is the match?"),
         ("What month is the match?", "In which month is the match?"),
         ("What century did Bach live?", "In what century did Bach live?"),
+        ("At what temperature does lead boil?", "What is the boiling point of lead?"),
+        ("At what temperature does lead melt?", "What is the melting point of lead?"),
+        ("At what temperature does lead freeze?", "What is the freezing point of lead?"),
+        ("Can I install Excel on a tablet?", "Can Excel be installed on a tablet?"),
+        ("Can I install Excel on a tablet?", "Could Excel be installed on a tablet?"),
         ("What temperature does lead melt?", "At which temperature does lead melt?"),
         ("What speed do bees fly?", "At what speed do bees fly?"),
         (
@@ -335,6 +350,7 @@ PLACED: Case = (
         ),
         ("What is the most populous state of India?", "Which state is the most populous of India?"),
         ("Which was the highest mountain in Asia?", "Which mountain was the highest in Asia?"),
+        ("Who is the oldest in the world?", "Which person is the oldest in the world?"),
         ("What is the least expensive car?", "Which car is the least expensive?"),
         *(
             (f"What is the {word} car?", f"Which car is the {word}?")
@@ -364,6 +380,8 @@ PLACED: Case = (
         ("Can't my printer print?", "Can my printer not print?"),
         ("In which way does the wheel turn?", "How does the wheel turn?"),
         ("What is the reason that birds sing?", "Which reason do birds sing?"),
+        ("What is the boiling point of lead?", "What is the melting point of lead?"),
+        ("What is the boiling point of lead?", "What is the boiling point of zinc?"),
         ("In which city is the tower?", "Near which city is the tower?"),
         ("In which city is the tower?", "Which city is the tower?"),
         ("In which city is the tower?", "In which country is the tower?"),
@@ -502,6 +520,7 @@ NEEDED: Case = (
         ("Am I allowed to smoke in Rome?", "Is smoking allowed in Rome?", "Is smoking permitted in Rome?"),
         ("Am I allowed to fly a kite in Rome?", "Is flying a kite allowed in Rome?"),
         ("Is it allowed to smoke?", "Is smoking permitted?"),
+        ("Is it possible to park in Rome?", "Is parking possible in Rome?"),
         *(
             (f"Is it allowed to swim {place} a game?", f"Is swimming allowed {place} a game?")
             for place in word_set("in on at during before after near")
@@ -579,17 +598,24 @@ NEEDED: Case = (
 COMMANDED: Case = (
     (
         *(
-            (f"{verb} a text on Peru", f"Can you {verb} a text on Peru?", f"Please {verb} us a text on Peru")
+            (f"{verb} a text on Peru", f"Can you {verb} us a text on Peru?", f"Please {verb} a text on Peru")
             for verb in word_set("write draft compose summarize recommend suggest create generate")
         ),
         ("Write a text on Peru", "Could you please write me a text on Peru?", "Would you kindly write a text on Peru?"),
-        ("Summarize the plot of Dune", "Will you summarise the plot of Dune?", "Please summarise the plot of Dune"),
+        (
+            "Summarize the plot of Dune",
+            "Will you kindly summarise the plot of Dune?",
+            "Please summarise the plot of Dune",
+        ),
     ),
     (
         ("Can you write code?", "Write code"),
+        ("Can you write a will without a lawyer?", "Write a will without a lawyer"),
+        ("Would you recommend a tent in Peru?", "Recommend a tent in Peru"),
+        ("Could you please write code?", "Write code"),
         ("Can I write a text on Peru?", "Write a text on Peru"),
-        ("Can you write a text on Peru?", "Write a text on Chile"),
-        ("Can you write a text on Peru?", "Can you write a poem on Peru?"),
+        ("Can you write me a text on Peru?", "Write a text on Chile"),
+        ("Can you write me a text on Peru?", "Can you write me a poem on Peru?"),
         ("Can you eat a pie in Peru?", "Eat a pie in Peru"),
         ("Did you write a text on Peru?", "Write a text on Peru"),
         ("Can you write her a text on Peru?", "Write a text on Peru"),

@@ -143,17 +143,16 @@ def _lasting(words: Words) -> Words:
 
 
 def _reset(words: Words) -> Words:
-    """`how can X be reset` as `how can I reset X`."""
-    if words[1] not in ("can", "could") or "be" not in words or "by" in words:
+    """`how can X be reset` as `how can I reset X`, and `can X be reset` likewise."""
+    start = 1 if words[0] == "how" else 0
+    if words[start] not in ("can", "could") or "be" not in words or "by" in words:
         return words
     place = words.index("be")
-    thing, rest = words[2:place], words[place + 1 :]
+    thing, rest = words[start + 1 : place], words[place + 1 :]
     verb = form_of(rest[0]).base if rest else ""
-    return (
-        ["how", "can", "i", verb, *thing, *rest[1:]]
-        if verb in HANDLED and is_phrase(thing) and _names(thing)
-        else words
-    )
+    if verb not in HANDLED or not is_phrase(thing) or not _names(thing):
+        return words
+    return [*words[:start], "can", "i", verb, *thing, *rest[1:]]
 
 
 def _advised(words: Words) -> Words:
@@ -263,7 +262,7 @@ def _superlative(words: Words) -> Words:
     if rest[:1] == ["the"]:
         rest = rest[1:]
     end = 2 if rest[:1] in (["most"], ["least"]) and is_noun("".join(rest[1:2])) else 1
-    if not noun or not rest or not all(map(is_noun, noun)) or not (end == 2 or rest[0] in SUPERLATIVES):
+    if noun in _NOBODY or not rest or not all(map(is_noun, noun)) or not (end == 2 or rest[0] in SUPERLATIVES):
         return words
     if rest[end:] and rest[end] not in PREPOSITIONS:
         return words
@@ -307,14 +306,14 @@ def _caused(words: Words) -> Words:
 
 def _allowed(words: Words) -> Words:
     """`is smoking allowed in X` as `is it allowed to smoke in X`."""
-    place = next((place for place, word in enumerate(words) if word in ("allowed", "permitted")), 0)
+    place = next((place for place, word in enumerate(words) if word in _POSSIBLE), 0)
     follows = words[place + 1 : place + 2]
     if place < 2 or (follows and follows[0] not in _PLACES) or not is_phrase(words[1:place]):
         return words
     verb = form_of(words[1])
     if verb.mark != PROGRESSIVE:
         return words
-    return ["is", "it", "allowed", "to", verb.base, *words[2:place], *words[place + 1 :]]
+    return ["is", "it", words[place], "to", verb.base, *words[2:place], *words[place + 1 :]]
 
 
 def _far(words: Words) -> Words:
@@ -348,8 +347,11 @@ _MANY: Final = frozenset({"many", "much"})
 _DIFFER: Final = frozenset({"differ", "differs", "different"})
 _EACH_OTHER: Final = (["from", "each", "other"], ["from", "one", "another"])
 _CAUSES: Final = {"causes": "is", "caused": "was"}
+_POSSIBLE: Final = frozenset({"allowed", "permitted", "possible"})
 _PLACES: Final = word_set("in on at during before after near")
 
+_NOBODY: Final = ([], ["person"])
+"""No noun; and one that asks who it is."""
 _SUBJECTS: Final = word_set("i we you he she it they")
 _DETERMINERS: Final = ARTICLES | word_set("my our your his her its their")
 _DETERMINED: Final = 2
@@ -358,6 +360,8 @@ _DETERMINED: Final = 2
 _WHICH: Final = (_eaten, _moving, _needed, _there, _superlative, _having, _located)
 _RULES: Final[Mapping[str, Sequence[Rule]]] = {
     "how": (_differing, _taking, _weighed, _lasting, _reset, _advised, _needed, _there, _far, _moving),
+    "can": (_reset,),
+    "could": (_reset,),
     "why": (_not_doing,),
     "what": (_related, *_WHICH, _caused, _far, _made_different),
     "which": _WHICH,
@@ -369,8 +373,9 @@ _MARKS: Final = (
     _DIFFER
     | _CAUSES.keys()
     | SUPERLATIVES
+    | _POSSIBLE
     | word_set(
-        "located situated most least take weigh last lasts be needed required there have allowed permitted"
+        "located situated most least take weigh last lasts be needed required there have"
         " distance far that not people from"
     )
 )

@@ -62,7 +62,7 @@ class Opening(NamedTuple):
 
 
 ROWS: Final = (
-    ("how do|can|could|would i|one", Opening(Frame.WAY)),
+    ("how do|can|could|would|might|may i|one", Opening(Frame.WAY)),
     ("how does one", Opening(Frame.WAY)),
     ("how do you", Opening(Frame.YOUR_WAY)),
     ("how to", Opening(Frame.WAY)),

@@ -6,7 +6,7 @@ wrong answer: what fills its slot may be anything. Rules:
   of X how long it lasts; `X's age` is the age of X. (Not how hot, which is spicy too, nor high, which a plane is)
 - `tell me the N` asks what the N is; so does a bare `capital of X`, of the few nouns that are never asked otherwise
 - a preposition before `which` stands as well at the end; a place or a tool before the question stands behind it
-- `can you write a poem` asks for one: a verb of making, and a thing with an article
+- `can you write me a poem` asks for one: a verb of making, please or me, and a thing with an article
 - where I find a thing, I can find it; where I live is not where I can live
 - to do a thing and doing it are one behind what has a deadline, a price, an age or a process for it
 """
@@ -112,6 +112,11 @@ OPENINGS: Final = (
     ("what is the best way of", "what is the best way to ...ing"),
     ("what are the requirements for", "what are the requirements to ...ing"),
     ("what is the cost of", "how much does it cost to ...ing"),
+    ("what is the boiling point of", "what temperature does ... boil"),
+    ("what is the melting point of", "what temperature does ... melt"),
+    ("what is the freezing point of", "what temperature does ... freeze"),
+    ("[give|show] [me|us] [the] instructions to", "how to ..."),
+    ("what are the steps for", "how to ...ing"),
     ("what is the process|procedure for", "how to ...ing"),
     ("how do|can|could|would i|one go about", "how to ...ing"),
 )
@@ -152,7 +157,7 @@ ATTRIBUTES: Final = {
 """Nouns with which a text that is no sentence asks what they are, and the preposition behind each."""
 
 COMMANDS: Final = word_set("write draft compose summarize recommend suggest create generate")
-"""What one is asked to do with a thing, not whether one is able to: can you write code is another question."""
+"""What one asks for, if it is said politely or for whom. (Can you write a will without a lawyer?)"""
 
 MOST_OPENINGS: Final = 2
 """`tell me the capital city of` is `what is the capital city of` is `what is the capital of`."""
@@ -210,17 +215,17 @@ def _bare(words: Words) -> Words:
 
 
 def _commanded(words: Words) -> Words:
-    """`can you write a poem`, `please write me a poem` as `write a poem`."""
-    start = 2 if words[0] != "please" else 0
+    """`please write a poem`, `can you write me a poem` as `write a poem`."""
+    start = 0 if words[0] == "please" else 2
     if start and words[1:2] != ["you"]:
         return words
-    start += words[start : start + 1] in (["please"], ["kindly"])
-    command = words[start:]
-    if not command or american(command[0]) not in COMMANDS:
-        return words
+    is_polite = words[start : start + 1] in (["please"], ["kindly"])
+    command = words[start + is_polite :]
     to_me = command[1:2] in (["me"], ["us"])
-    rest = command[1 + to_me :]
-    return [command[0], *rest] if rest and (rest[0] in ARTICLES or words[0] == "please") else words
+    thing = command[1 + to_me :]
+    if not thing or not (is_polite or to_me) or thing[0] not in ARTICLES or american(command[0]) not in COMMANDS:
+        return words
+    return [command[0], *thing]
 
 
 def _fronted(words: Words) -> Words:
