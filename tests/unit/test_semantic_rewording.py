@@ -2,7 +2,6 @@
 
 import unittest
 
-from gateway.semantic import constructions
 from gateway.semantic.eligible import Ineligible, read_eligible
 from gateway.semantic.patterns import word_set
 from gateway.semantic.rewording import reworded
@@ -533,7 +532,15 @@ NEEDED: Case = (
         ("How much time does it take for bread to rise?", "How much time does bread take to rise?"),
         *(
             (f"What clothes are {done} in Peru?", f"What clothes do people {verb} in Peru?")
-            for verb, done in constructions.EATEN.items()
+            for verb, done in (
+                ("speak", "spoken"),
+                ("eat", "eaten"),
+                ("drink", "drunk"),
+                ("wear", "worn"),
+                ("use", "used"),
+                ("play", "played"),
+                ("celebrate", "celebrated"),
+            )
         ),
         ("What is eaten in Peru?", "What do people eat in Peru?"),
         ("How much paint did I need for a room?", "How much paint was needed for a room?"),
