@@ -262,7 +262,7 @@ def _superlative(words: Words) -> Words:
     if rest[:1] == ["the"]:
         rest = rest[1:]
     end = 2 if rest[:1] in (["most"], ["least"]) and is_noun("".join(rest[1:2])) else 1
-    if noun in _NOBODY or not rest or not all(map(is_noun, noun)) or not (end == 2 or rest[0] in SUPERLATIVES):
+    if noun == _PERSON or not rest or not all(map(is_noun, noun)) or not (end == 2 or rest[0] in SUPERLATIVES):
         return words
     if rest[end:] and rest[end] not in PREPOSITIONS:
         return words
@@ -350,8 +350,8 @@ _CAUSES: Final = {"causes": "is", "caused": "was"}
 _POSSIBLE: Final = frozenset({"allowed", "permitted", "possible"})
 _PLACES: Final = word_set("in on at during before after near")
 
-_NOBODY: Final = ([], ["person"])
-"""No noun; and one that asks who it is."""
+_PERSON: Final = ["person"]
+"""The noun with which one asks who it is."""
 _SUBJECTS: Final = word_set("i we you he she it they")
 _DETERMINERS: Final = ARTICLES | word_set("my our your his her its their")
 _DETERMINED: Final = 2
@@ -375,8 +375,7 @@ _MARKS: Final = (
     | SUPERLATIVES
     | _POSSIBLE
     | word_set(
-        "located situated most least take weigh last lasts be needed required there have"
-        " distance far that not people from"
+        "located situated most least take weigh last lasts be needed required there have distance that not people from"
     )
 )
 """Words of which each rule needs one."""
