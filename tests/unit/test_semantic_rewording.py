@@ -645,7 +645,7 @@ CONVERTED: Case = (
             "How many kilometers are there in 5 miles?",
         ),
         *(
-            (f"Convert 5 {one} to {to}", f"How many {to} are in 5 {other}?")
+            (f"Convert 5 {one} to {to}", f"How many {to} are in 5 {other}?", f"What is 5 {one} in {to}?")
             for one, other, to in (
                 ("inch", "inches", "cm"),
                 ("foot", "feet", "cm"),
@@ -659,7 +659,6 @@ CONVERTED: Case = (
                 ("gallon", "gallons", "litres"),
                 ("acre", "acres", "hectares"),
                 ("hectare", "hectares", "acres"),
-                ("week", "weeks", "days"),
             )
         ),
         ("Convert 5 celsius to fahrenheit", "What is 5 celsius in fahrenheit?"),

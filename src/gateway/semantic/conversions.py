@@ -21,7 +21,6 @@ MEASURES: Final = (
     "gallon gallons",
     "acre acres",
     "hectare hectares",
-    "week weeks",
     "celsius",
     "fahrenheit",
 )
