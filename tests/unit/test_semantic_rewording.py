@@ -99,6 +99,7 @@ TOLD: Case = (
         ("Why is the sky blue?", "Tell me the reason why the sky is blue", "What is the reason the sky is blue?"),
         ("How many people live in Oslo?", "population of Oslo", "the population of Oslo"),
         ("What is the currency of Norway?", "currency of Norway"),
+        ("What is the definition of debt?", "definition of debt"),
         ("How tall is the tower?", "height of the tower"),
         ("What are the symptoms of flu?", "symptoms of flu", "Tell me the symptoms of flu"),
         ("What is the cause of asthma?", "causes of asthma"),
