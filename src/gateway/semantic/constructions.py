@@ -22,8 +22,8 @@ second clause. Rules:
 Not here: `the card that is used` is the card used, but not where `is` or `get` stands before it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence, Set
+from typing import Final, NamedTuple
 
 from gateway.semantic.grammar import ARTICLES, AUXILIARIES, CLOSED, MENTIONS, PREPOSITIONS, QUESTION_WORDS, is_noun
 from gateway.semantic.inflection import PAST, PROGRESSIVE, form_of
@@ -34,6 +34,14 @@ from gateway.semantic.tokens import OF
 Words = list[str]
 Rule = Callable[[Words], Words]
 """The words put otherwise; themselves if the rule has nothing to say."""
+
+
+class Marked(NamedTuple):
+    """A rule, and words of which a question has one for which it is."""
+
+    marks: Set[str]
+    rule: Rule
+
 
 SUPERLATIVES: Final = word_set(
     "best worst biggest largest smallest highest longest shortest tallest deepest oldest youngest fastest slowest"
@@ -75,8 +83,9 @@ def constructed(words: Words) -> Words:
         return words
     if not (PAUSES.isdisjoint(words) and MENTIONS.isdisjoint(words)):
         return words
-    for rule in _RULES.get(words[0], ()):
-        words = rule(words)
+    for marks, rule in _RULES.get(words[0], ()):
+        if not marks.isdisjoint(words):
+            words = rule(words)
     return words
 
 
@@ -124,7 +133,7 @@ def _taking(words: Words) -> Words:
 
 def _weighed(words: Words) -> Words:
     """`how much does X weigh` as `how heavy is X`."""
-    if words[1] != "much" or words[2] not in _DO or "weigh" not in words:
+    if words[1] != "much" or words[2] not in _DO:
         return words
     place = words.index("weigh")
     subject, rest = words[3:place], words[place + 1 :]
@@ -145,7 +154,7 @@ def _lasting(words: Words) -> Words:
 def _reset(words: Words) -> Words:
     """`how can X be reset` as `how can I reset X`, and `can X be reset` likewise."""
     start = 1 if words[0] == "how" else 0
-    if words[start] not in ("can", "could") or "be" not in words or "by" in words:
+    if words[start] not in ("can", "could") or "by" in words:
         return words
     place = words.index("be")
     thing, rest = words[start + 1 : place], words[place + 1 :]
@@ -169,7 +178,7 @@ def _advised(words: Words) -> Words:
 
 def _got(words: Words) -> Words:
     """`where can X be found` as `where can I find X`."""
-    if words[1] not in ("can", "could") or "be" not in words or "by" in words:
+    if words[1] not in ("can", "could") or "by" in words:
         return words
     be = words.index("be")
     thing, rest = words[2:be], words[be + 1 :]
@@ -180,7 +189,7 @@ def _got(words: Words) -> Words:
 
 def _related(words: Words) -> Words:
     """`what is the [name of the] N that flows through X` as `which N flows through X`."""
-    if "that" not in words or words[1] not in ("is", "are") or words[2] != "the":
+    if words[1] not in ("is", "are") or words[2] != "the":
         return words
     start = 6 if words[3:6] == ["name", OF, "the"] else 3
     that = words.index("that")
@@ -246,7 +255,7 @@ def _needed(words: Words) -> Words:
 
 def _there(words: Words) -> Words:
     """`how many X are there in Y` as `how many X are in Y`."""
-    if "there" not in words or (words[0] == "how" and words[1] not in _MANY):
+    if words[0] == "how" and words[1] not in _MANY:
         return words
     place = words.index("there")
     follows = words[place + 1 : place + 2]
@@ -283,7 +292,7 @@ def _having(words: Words) -> Words:
 
 def _located(words: Words) -> Words:
     """`which country is X located in` as `which country is X in`."""
-    place = next((place for place, word in enumerate(words) if word in ("located", "situated")), 0)
+    place = next((place for place, word in enumerate(words) if word in _LOCATED), 0)
     if words[place + 1 : place + 2] not in (["in"], ["on"], ["at"], ["near"]) or not place:
         return words
     is_there = not {"is", "are"}.isdisjoint(words[:place]) and is_noun(words[place - 1])
@@ -292,7 +301,7 @@ def _located(words: Words) -> Words:
 
 def _made_different(words: Words) -> Words:
     """`what makes A different from B` as `how is A different from B`."""
-    if words[1] != "makes" or "different" not in words:
+    if words[1] != "makes":
         return words
     return _differing(["how", "is", *words[2:]])
 
@@ -348,6 +357,7 @@ _DIFFER: Final = frozenset({"differ", "differs", "different"})
 _EACH_OTHER: Final = (["from", "each", "other"], ["from", "one", "another"])
 _CAUSES: Final = {"causes": "is", "caused": "was"}
 _POSSIBLE: Final = frozenset({"allowed", "permitted", "possible"})
+_LOCATED: Final = frozenset({"located", "situated"})
 _PLACES: Final = word_set("in on at during before after near")
 
 _PERSON: Final = ["person"]
@@ -357,25 +367,41 @@ _DETERMINERS: Final = ARTICLES | word_set("my our your his her its their")
 _DETERMINED: Final = 2
 """Words of a subject that cannot have a verb in it."""
 
-_WHICH: Final = (_eaten, _moving, _needed, _there, _superlative, _having, _located)
-_RULES: Final[Mapping[str, Sequence[Rule]]] = {
-    "how": (_differing, _taking, _weighed, _lasting, _reset, _advised, _needed, _there, _far, _moving),
-    "can": (_reset,),
-    "could": (_reset,),
-    "why": (_not_doing,),
-    "what": (_related, *_WHICH, _caused, _far, _made_different),
-    "which": _WHICH,
-    "where": (_got,),
-    "is": (_needed, _allowed, _located),
-    "are": (_needed, _located),
-}
-_MARKS: Final = (
-    _DIFFER
-    | _CAUSES.keys()
-    | SUPERLATIVES
-    | _POSSIBLE
-    | word_set(
-        "located situated most least take weigh last lasts be needed required there have distance that not people from"
-    )
+_WHICH: Final = (
+    Marked({"people"}, _eaten),
+    Marked({"from"}, _moving),
+    Marked({"needed", "required"}, _needed),
+    Marked({"there"}, _there),
+    Marked(SUPERLATIVES | {"most", "least"}, _superlative),
+    Marked({"have"}, _having),
+    Marked(_LOCATED, _located),
 )
-"""Words of which each rule needs one."""
+_RULES: Final[Mapping[str, Sequence[Marked]]] = {
+    "how": (
+        Marked(_DIFFER, _differing),
+        Marked({"take"}, _taking),
+        Marked({"weigh"}, _weighed),
+        Marked({"last", "lasts"}, _lasting),
+        Marked({"be"}, _reset),
+        Marked({"should"}, _advised),
+        Marked({"needed", "required"}, _needed),
+        Marked({"there"}, _there),
+        Marked({"far"}, _far),
+        Marked({"from"}, _moving),
+    ),
+    "can": (Marked({"be"}, _reset),),
+    "could": (Marked({"be"}, _reset),),
+    "why": (Marked({"not"}, _not_doing),),
+    "what": (
+        Marked({"that"}, _related),
+        *_WHICH,
+        Marked(_CAUSES.keys(), _caused),
+        Marked({"distance"}, _far),
+        Marked({"different"}, _made_different),
+    ),
+    "which": _WHICH,
+    "where": (Marked({"be"}, _got),),
+    "is": (Marked({"needed", "required"}, _needed), Marked(_POSSIBLE, _allowed), Marked(_LOCATED, _located)),
+    "are": (Marked({"needed", "required"}, _needed), Marked(_LOCATED, _located)),
+}
+_MARKS: Final = frozenset(mark for rules in _RULES.values() for rule in rules for mark in rule.marks)

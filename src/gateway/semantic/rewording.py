@@ -17,9 +17,9 @@ from typing import Final, NamedTuple
 from gateway.semantic.constructions import Rule, Words, constructed, is_phrase
 from gateway.semantic.conversions import conversion
 from gateway.semantic.frames import Frame, framed
-from gateway.semantic.grammar import ARTICLES, AUXILIARIES, POSSESSIVE, PREPOSITIONS, QUESTION_WORDS
+from gateway.semantic.grammar import ARTICLES, AUXILIARIES, CLOSED, POSSESSIVE, PREPOSITIONS, QUESTION_WORDS
 from gateway.semantic.inflection import PROGRESSIVE, american, form_of
-from gateway.semantic.patterns import Phrases, word_set
+from gateway.semantic.patterns import Phrases, expand, word_set
 from gateway.semantic.tokens import OF
 
 
@@ -172,11 +172,12 @@ def reworded(words: Words) -> Words:
         return words
     if words[0] in _STARTS:
         words = _STARTS[words[0]](words)
-    for _ in range(MOST_OPENINGS):
-        found = _openings.at(words, 0)
-        if found is None:
-            break
-        words = _put(found.value, words[found.length :]) or words
+    if not _OPENING_MARKS.isdisjoint(words):
+        for _ in range(MOST_OPENINGS):
+            found = _openings.at(words, 0)
+            if found is None:
+                break
+            words = _put(found.value, words[found.length :]) or words
     return conversion(constructed(words))
 
 
@@ -249,4 +250,8 @@ _STARTS: Final[Mapping[str, Rule]] = (
     | dict.fromkeys(_STATEMENT_STARTS, _bare)
     | {"what": _possessed}
 )
+_OPENING_MARKS: Final = frozenset(
+    word for pattern, _ in OPENINGS for phrase in expand(pattern) for word in phrase if word not in CLOSED
+)
+"""Every opening has one of these; most questions have none."""
 _openings: Final = Phrases((pattern, _wording(text)) for pattern, text in OPENINGS)
