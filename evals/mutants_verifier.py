@@ -29,7 +29,7 @@ RESULT = ROOT / "evals" / "results" / "verifier_mutants.json"
 PACKAGE = "gateway.semantic"
 SUITES = (
     *("grammar", "frames", "manners", "clauses", "words", "inflection", "counts", "lexicon", "eligible", "verifier"),
-    *("grey", "turn"),
+    *("grey", "turn", "rewording"),
 )
 NEAREST = {
     "rules": "verifier",
@@ -42,6 +42,8 @@ NEAREST = {
     "letters": "words",
     "pauses": "words",
     "judgement": "grey",
+    "constructions": "rewording",
+    "conversions": "rewording",
 }
 """The suite to begin with, where it has not the name of the module."""
 GENERATED = "PromiseTest"
@@ -92,6 +94,39 @@ STEPS = (
     ("clauses", "_converted", "tokens"),
     ("clauses", "_in_one_order", "tokens"),
     ("clauses", "_begins_a_phrase", "True"),
+    ("rewording", "_possessed", "words"),
+    ("rewording", "_bare", "words"),
+    ("rewording", "_fronted", "words"),
+    ("rewording", "_commanded", "words"),
+    ("conversions", "conversion", "words"),
+    ("manners", "_may_be_claimed", "True"),
+    ("manners", "_may_be_claimed", "False"),
+    ("expansion", "_with_and", "words"),
+    ("expansion", "_is_name", "True"),
+    ("expansion", "_numbered", "parts"),
+    ("constructions", "_eaten", "words"),
+    ("constructions", "_moving", "words"),
+    ("constructions", "_not_doing", "words"),
+    ("constructions", "_differing", "words"),
+    ("constructions", "_taking", "words"),
+    ("constructions", "_weighed", "words"),
+    ("constructions", "_lasting", "words"),
+    ("constructions", "_reset", "words"),
+    ("constructions", "_advised", "words"),
+    ("constructions", "_got", "words"),
+    ("constructions", "_related", "words"),
+    ("constructions", "_needed", "words"),
+    ("constructions", "_there", "words"),
+    ("constructions", "_superlative", "words"),
+    ("constructions", "_having", "words"),
+    ("constructions", "_located", "words"),
+    ("constructions", "_made_different", "words"),
+    ("constructions", "_caused", "words"),
+    ("constructions", "_allowed", "words"),
+    ("constructions", "_far", "words"),
+    ("constructions", "is_phrase", "True"),
+    ("constructions", "_names", "True"),
+    ("inflection", "american", "word"),
     ("rules", "_is_possessive_of", "False"),
     ("rules", "_is_possessive_of", "True"),
     ("eligible", "_form_refusal", "None"),
@@ -104,6 +139,8 @@ STEPS = (
     ("eligible", "_is_dummy", "False"),
     ("eligible", "_is_joining", "True"),
     ("eligible", "_is_joining", "False"),
+    ("eligible", "_is_what_is_asked_for", "False"),
+    ("eligible", "_is_what_is_asked_for", "True"),
 )
 """Module, function, and what it returns at once instead."""
 

@@ -11,6 +11,8 @@ SAME = (
         "How can I reset a router?",
         "How could I reset a router?",
         "How would I reset a router?",
+        "How might one reset a router?",
+        "How may I reset a router?",
         "How does one reset a router?",
         "How to reset a router?",
         "What is the way to reset a router?",

@@ -98,16 +98,46 @@ PHRASES = (
     ("Are there vegan options?", "Are there any vegan options?", "Are there many vegan options?"),
     ("Do you have vegan options?", "Do you have any vegan options?", "Do you have many vegan options?"),
     ("Who won in 1950?", "Who won in the year 1950?", "Who won in the year 1951?"),
+    ("How do I contact a judge?", "How do I get in touch with a judge?", "How do I get in touch through a judge?"),
+    ("Is the delay due to rain?", "Is the delay because of rain?", "Is the delay because it rains?"),
+    ("Is the delay due to rain?", "Is the delay owing to rain?", "Is the delay owing to snow?"),
+    ("How do I chop nuts using a mill?", "How do I chop nuts by using a mill?", "How do I chop nuts by a mill?"),
+    ("Is 5 percent a lot?", "Is 5 per cent a lot?", "Is 5 per dollar a lot?"),
+    ("Is Bob among the dead?", "Is Bob amongst the dead?", "Is Bob near the dead?"),
+    ("Can I eat while I drive?", "Can I eat whilst I drive?", "Can I eat until I drive?"),
+    ("Is a mobile phone heavy?", "Is a cell phone heavy?", "Is a cell heavy?"),
+    ("Are mobile phones heavy?", "Are cell phones heavy?", "Are cells heavy?"),
 )
 """Two that are the same by a phrase of several words, and one that differs in a word of it."""
 
 SPELLINGS = (
-    "analyse=analyze behaviour=behavior cancelled=canceled cancelling=canceling catalogue=catalog centre=center"
-    " cheque=check colour=color e-mail=email favourite=favorite founded=established grey=gray instalment=installment"
-    " licence=license log-in=login login=signin neighbour=neighbor ok=okay organise=organize programme=program"
-    " recognise=recognize set-up=setup setup=set-up sign-in=login signin=login signup=sign-up sign-up=signup"
-    " traveller=traveler travelling=traveling tyre=tire u.k=uk u.s=usa u.s.a=usa wi-fi=wifi"
+    "aeroplane=airplane ageing=aging aluminium=aluminum anaemia=anemia catalogue=catalog centre=center"
+    " cheque=check defence=defense diarrhoea=diarrhea donut=doughnut e-mail=email fibre=fiber founded=established"
+    " grey=gray instalment=installment jewellery=jewelry judgement=judgment leukaemia=leukemia licence=license"
+    " log-in=login login=signin manoeuvre=maneuver moustache=mustache offence=offense ok=okay paediatric=pediatric"
+    " programme=program pyjamas=pajamas sceptical=skeptical set-up=setup setup=set-up sign-in=login signin=login"
+    " signup=sign-up sign-up=signup sulphur=sulfur theatre=theater traveller=traveler tyre=tire u.k=uk u.s=usa"
+    " u.s.a=usa wi-fi=wifi yoghurt=yogurt"
 )
+
+AMERICAN = (
+    "colour=color colours=colors coloured=colored colouring=coloring colourful=colorful colourless=colorless"
+    " neighbour=neighbor neighbourhood=neighborhood neighbours=neighbors behaviour=behavior behavioural=behavioral"
+    " favourite=favorite favourites=favorites honourable=honorable organise=organize"
+    " organises=organizes organised=organized organiser=organizer organising=organizing organisation=organization"
+    " organisations=organizations realise=realize cancelled=canceled cancelling=canceling travelling=traveling"
+    " travelled=traveled modelling=modeling labelled=labeled fibres=fibers analysed=analyzed analysing=analyzing"
+    " catalogues=catalogs"
+)
+"""Pairs that rules make one, or a spelling and an ending."""
+
+APART = (
+    "labour=labor labours=labors endeavour=endeavor hour=hor"
+    " four=for tour=tor pour=por sour=sor flour=flor raise=raize rise=rize wise=wize noise=noize"
+    " advise=advize premises=premise premises=premise colours=colour honours=honour dwelling=dweling"
+    " smelling=smeling spelled=speled filled=filed analyses=analyzes"
+)
+"""Pairs that no rule may make one."""
 
 MISSPELLINGS = (
     "accomodation=accommodation acess=access acount=account accout=account adress=address allowence=allowance"
@@ -121,7 +151,8 @@ MISSPELLINGS = (
 )
 
 CONTRACTIONS = (
-    "can't=can_not cannot=can_not cant=can_not won't=will_not wont=will_not shan't=shall_not dont=do_not"
+    "couldnt=could_not hadnt=had_not hasnt=has_not havent=have_not werent=were_not wouldnt=would_not"
+    " can't=can_not cannot=can_not cant=can_not won't=will_not wont=will_not shan't=shall_not dont=do_not"
     " doesnt=does_not didnt=did_not isnt=is_not arent=are_not wasnt=was_not shouldnt=should_not what's=what_is"
     " whats=what_is who's=who_is whos=who_is where's=where_is wheres=where_is when's=when_is how's=how_is why's=why_is"
     " that's=that_is there's=there_is it's=it_is let's=let_us i'm=i_am im=i_am ive=i_have"
@@ -159,7 +190,7 @@ UNITS = (
     "$ dollar dollars|€",
     "£ gbp quid|€",
     "degree degrees °|kg",
-    "am a.m|pm",
+    "am a.m am^|pm",
     "pm p.m|am",
     "mile miles|km",
 )
@@ -263,6 +294,16 @@ class SpellingsTest(QuestionCase):
             self.same(f"Is the {one} here?", f"Is the {other} here?")
         self.assertEqual({one for one, _ in pairs(SPELLINGS)} | {"us^"}, set(lexicon.SPELLINGS))
 
+    def test_endings_that_are_spelled_in_two_ways_ask_the_same(self) -> None:
+        """Whatever the word."""
+        for one, other in pairs(AMERICAN):
+            self.same(f"Is the {one} dog here?", f"Is the {other} dog here?")
+
+    def test_words_that_only_look_like_two_spellings_do_not(self) -> None:
+        """They are too short, or another thing in the plural."""
+        for one, other in pairs(APART):
+            self.different(f"Is the {one} dog here?", f"Is the {other} dog here?")
+
     def test_slips_of_the_pen_ask_the_same(self) -> None:
         """Common ones only: no other word is written so."""
         for one, other in pairs(MISSPELLINGS):
@@ -292,10 +333,34 @@ class SlotsTest(QuestionCase):
         """Written out, short, in the plural."""
         for row in UNITS:
             names, near_miss = row.split("|")
-            first, *others = names.split()
+            first, *others = [name[:-1].upper() if name.endswith("^") else name for name in names.split()]
             self.same(f"Is 5 {first} too much?", *(f"Is 5 {other} too much?" for other in others))
             self.different(f"Is 5 {first} too much?", f"Is 5 {near_miss} too much?")
         self.assertEqual([row.split("|")[0] for row in UNITS], list(lexicon.UNITS))
+
+    def test_the_half_of_a_day_is_said_in_capitals_too(self) -> None:
+        """AM is no name there, and elsewhere it is."""
+        self.same("Is the shop open at 9 am?", "Is the shop open at 9 AM?", "Is the shop open at 9:00 AM?")
+        self.different("Is the shop open at 9 am?", "Is the shop open at 9 PM?")
+        self.different("Is the AM band free?", "Is the am band free?")
+
+    def test_a_sign_between_two_names_is_and(self) -> None:
+        """Not beside a letter, a number or a term."""
+        self.same("Is salt & vinegar vegan?", "Is salt and vinegar vegan?")
+        self.different("Is salt & vinegar vegan?", "Is salt or vinegar vegan?")
+        for question in ("Is x {} y true?", "Is 5 {} 3 odd?", "Is left {} right fast in python?", "Is {} a sign?"):
+            self.different(question.format("&"), question.format("and"))
+        self.different("What does & mean?", "What does and mean?")
+        self.different("Is salt & of use?", "Is salt and of use?")
+
+    def test_a_number_with_a_hyphen_is_one(self) -> None:
+        """Twenty five-dollar bills are not twenty-five dollar bills."""
+        self.same("Is twenty-five dollars fair?", "Is 25 dollars fair?", "Is $25 fair?")
+        self.same("Is a thirty-one-year-old man old?", "Is a 31 year old man old?")
+        self.different("How heavy are twenty five-dollar bills?", "How heavy are twenty-five dollar bills?")
+        self.different("Is twenty-five dollars fair?", "Is twenty-six dollars fair?")
+        self.different("Is thirty-five dollars fair?", "Is forty-five dollars fair?")
+        self.different("Is two-five-two free?", "Is twenty-five-two free?")
 
     def test_a_unit_is_a_unit_behind_a_number_only(self) -> None:
         """Alone it is a letter or a word."""

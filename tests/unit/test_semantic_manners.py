@@ -30,9 +30,32 @@ OPENERS = (
     "Quick question",
     "A quick question",
     "Just wondering",
+    "By the way",
+    "Good day",
+    "Greetings",
+    "I have a quick question",
+    "Out of curiosity",
+    "-",
 )
 
-OPENERS_WITH_A_PAUSE = ("Morning", "Evening", "Afternoon", "Help", "Urgent", "Well", "Right", "Listen")
+OPENERS_WITH_A_PAUSE = (
+    "Morning",
+    "Evening",
+    "Afternoon",
+    "Help",
+    "Urgent",
+    "Well",
+    "Right",
+    "Listen",
+    "Question",
+    "Just one question",
+    "I hope you are doing well",
+    "Hope you are fine",
+    "I need help",
+    "Can you help",
+    "Could you help me",
+    "Q",
+)
 
 CLOSERS = (
     "please",
@@ -48,6 +71,11 @@ CLOSERS = (
     "do you know",
     "any idea",
     "if possible",
+    "thanks for your help",
+    "please advise",
+    "any help would be appreciated",
+    "kind regards",
+    "best wishes",
 )
 
 ASKING = (
@@ -74,6 +102,28 @@ ASKING = (
     "I wonder",
     "Any idea",
     "May I ask",
+    "Could you show me",
+    "Can someone help me understand",
+    "Would you mind explaining to me",
+    "Would you be able to tell us",
+    "Please teach me",
+    "Guide me through",
+    "Please walk us through",
+    "Describe",
+    "Help me understand",
+    "Please clarify",
+    "I'd love to understand",
+    "I am trying to find out",
+    "We're trying to understand",
+    "I'm trying to figure out",
+    "I don't know",
+    "I'm not sure",
+    "What I want to know is",
+    "What we would like to know is",
+    "My question is",
+    "Is there anyone who knows",
+    "Could I please know",
+    "Do you have any idea",
 )
 
 
@@ -85,7 +135,8 @@ class MannersTest(QuestionCase):
         for opener in OPENERS:
             self.same(f"{QUESTION}?", f"{opener}, {QUESTION.lower()}?", f"{opener} {QUESTION.lower()}")
         for opener in OPENERS_WITH_A_PAUSE:
-            self.same(f"{QUESTION}?", f"{opener}, {QUESTION.lower()}?", f"{opener}! {QUESTION}?")
+            pause = {"Q": ":", "Can you help": "?", "Could you help me": "?"}.get(opener, "!")
+            self.same(f"{QUESTION}?", f"{opener}{pause} {QUESTION}?")
             self.different(f"{QUESTION}?", f"{opener} {QUESTION.lower()}")
 
     def test_thanks_go(self) -> None:
@@ -102,6 +153,25 @@ class MannersTest(QuestionCase):
         """A row that is added needs a line here."""
         tried = len(OPENERS) + 1, len(CLOSERS), len(ASKING)
         self.assertGreaterEqual(tried, (len(manners.OPENERS), len(manners.CLOSERS), len(manners.ASKING)))
+
+    def test_a_claim_is_asked_about(self) -> None:
+        """Whether it is true is whether it is so."""
+        self.same("Can cats see in the dark?", "Is it true that cats can see in the dark?")
+        self.same(
+            "Does water conduct heat?", "Is it true water conducts heat?", "Is it correct that water conducts heat?"
+        )
+        self.same("Can I park in Rome?", "Is it true that I can park in Rome?")
+        self.different("Is it true that cats can see in the dark?", "Is it false that cats can see in the dark?")
+        self.different("Is it true that cats can see in the dark?", "Can cats not see in the dark?")
+        self.different("Is it true that cats can see in the dark?", "Is it true that dogs can see in the dark?")
+        self.different("Is it true that cats saw in the dark?", "Do cats see in the dark?")
+        self.different("Was it true that cats can see in the dark?", "Can cats see in the dark?")
+        self.different("Is it true that cats could see in the dark?", "Can cats see in the dark?")
+        self.different("Is it true of cats?", "Is of cats?")
+        for rest in ("or false", "of cats", "why cats purr", "and fair", "if cats purr", "not false", "is it"):
+            words = f"is it true {rest}".split()
+            self.assertEqual(list(manners.bare(words).words), words)
+        self.assertEqual(list(manners.bare(["is", "it", "true"]).words), ["is", "it", "true"])
 
     def test_they_may_be_heaped(self) -> None:
         """Greeting, apology, request, thanks."""
@@ -131,6 +201,18 @@ class MannersTest(QuestionCase):
 
     def test_a_request_for_something_else_stays(self) -> None:
         """A story is no question."""
-        self.different("Tell me the capital of Peru", "the capital of Peru")
+        self.different("Tell them the capital of Peru", "the capital of Peru")
+        self.different("Would you be able to tell me a story", "story")
+        self.different("I'm not sure about Peru", "about Peru")
+        self.different("My question is Peru", "Peru")
+        self.different("Help me understand Peru", "understand Peru")
+        self.different("Question time", "time")
+        self.different("I need help why", "why")
+        self.different("Can you help why", "why")
+        self.different("best wishes to Bob", "to Bob")
+        self.different("Is it nice to send kind regards?", "Is it nice to send?")
+        self.different("Can you teach me chess?", "chess")
+        self.different("Out of curiosity killed the cat", "killed the cat")
+        self.different("Who wrote any help would be appreciated?", "Who wrote?")
         self.different("Can you tell me a story", "story")
         self.different("Show me why-not.txt", "why-not.txt")

@@ -21,7 +21,7 @@ from gateway.semantic.tokens import OF, Said, Token
 
 _BE: Final = frozenset({"is", "are", "was", "were"})
 _DETERMINERS: Final = ARTICLES | {"my", "your"}
-_FRONTS: Final = PREPOSITIONS | {"if"}
+_FRONTS: Final = PREPOSITIONS | {"if", "using"}
 _STARTS: Final = QUESTION_WORDS | AUXILIARIES.keys()
 _JOINS: Final = frozenset({"and", "or"})
 _PRICES: Final = frozenset({"price", "cost"})

@@ -11,14 +11,15 @@ is asked. Rules:
 
 from collections.abc import Sequence
 from enum import Enum, auto
+from functools import lru_cache
 from itertools import pairwise
 from typing import Final
 
 from gateway.semantic import lexicon
 from gateway.semantic.frames import Frame
 from gateway.semantic.grammar import is_noun
-from gateway.semantic.inflection import form_of
-from gateway.semantic.patterns import word_set
+from gateway.semantic.inflection import american, form_of
+from gateway.semantic.patterns import REMEMBERED, word_set
 
 
 class Count(Enum):
@@ -82,7 +83,9 @@ def _verb(endings: Sequence[Count]) -> int | None:
     return next((place for place, pair in enumerate(pairwise(endings), 1) if pair == (_ONE, _MANY)), None)
 
 
+@lru_cache(REMEMBERED)
 def _ending(word: str) -> Count:
+    word = american(word)
     if not word.isalpha() or word in _NO_PLURALS:
         return _UNTOLD
     base, mark = form_of(word)

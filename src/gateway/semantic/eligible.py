@@ -149,8 +149,17 @@ def _is_dummy(words: Sequence[str], place: int) -> bool:
 
 
 def _is_joining(words: Sequence[str], place: int) -> bool:
-    """`the dog that is mine`: behind a noun, before a small word."""
-    return 0 < place < len(words) - 1 and words[place - 1] not in CLOSED and words[place + 1] in CLOSED
+    """`the dog that is mine`: behind a noun, before a small word; behind `what is the river` before any."""
+    if not 0 < place < len(words) - 1 or words[place - 1] in CLOSED:
+        return False
+    return words[place + 1] in CLOSED or _is_what_is_asked_for(words[:place])
+
+
+def _is_what_is_asked_for(words: Sequence[str]) -> bool:
+    """`what is the river`, `what is the name of the river`."""
+    if words[0] != "what" or words[1] not in ("is", "are") or words[2:3] != ["the"]:
+        return False
+    return CLOSED.isdisjoint(words[6 if words[3:6] == ["name", "of", "the"] else 3 :])
 
 
 _CODE_SIGNS: Final = ("`", "{", "}", "</", "/>", "=>", "->", "==", "!=", "&&", "||", "::", ");", "\\")

@@ -62,14 +62,14 @@ class Opening(NamedTuple):
 
 
 ROWS: Final = (
-    ("how do|can|could|would i|one", Opening(Frame.WAY)),
+    ("how do|can|could|would|might|may i|one", Opening(Frame.WAY)),
     ("how does one", Opening(Frame.WAY)),
     ("how do you", Opening(Frame.YOUR_WAY)),
     ("how to", Opening(Frame.WAY)),
     ("what is|are [the|a] way|ways|method|methods|process|procedure|steps to", Opening(Frame.WAY)),
-    ("what steps do|can|should|must i take|follow to", Opening(Frame.WAY)),
+    ("what steps do|can|should|must i [need] [to] take|follow to", Opening(Frame.WAY)),
     ("what do i need|have to do to", Opening(Frame.WAY)),
-    ("in what way|ways can|do i", Opening(Frame.WAY)),
+    ("what can|could|do|must i|one do to", Opening(Frame.WAY)),
     ("how should i|one", Opening(Frame.PROPER_WAY)),
     ("what is the right|correct|proper way|method|procedure to", Opening(Frame.PROPER_WAY)),
     ("how", Opening(Frame.MANNER)),
@@ -93,7 +93,7 @@ ROWS: Final = (
     ("what is|are the price|cost|prices|costs of|for", Opening(Frame.PRICE)),
     ("what was|were the price|cost|prices|costs of|for", Opening(Frame.PRICE, "past")),
     ("how much", Opening(Frame.AMOUNT)),
-    ("what amount of", Opening(Frame.AMOUNT)),
+    ("what amount|quantity of", Opening(Frame.AMOUNT)),
     ("how old is|are", Opening(Frame.AGE)),
     ("what is the age of", Opening(Frame.AGE)),
     ("how tall is|are", Opening(Frame.HEIGHT)),

@@ -4,6 +4,7 @@ Plural and third person fold into the base, since a question about one is answer
 and -ing keep a mark: a process is not processing. Rules:
 - two different words of one mark never get one base: hoping is hope, hopping is hop; scared is scare, scarred is scar
 - a plural that is another thing than many of the singular is left alone (KEPT)
+- -our, -ise and a doubled l behind e are American: no two words are told apart by them alone, if they are long enough
 - a wrong base costs a missed hit, never a wrong one
 """
 
@@ -130,10 +131,24 @@ _IRREGULAR_PASTS: Final = {
     "wrote": "write",
 }
 
+_BRITISH: Final = (
+    (
+        re.compile(
+            "(?<=[a-z]{3})(?<!^lab)(?<!^endeav)our(?=(?:s|ed|ing|er|ers|ful|less|able|al|ite|ites|hood|hoods)?$)"
+        ),
+        "or",
+    ),
+    (re.compile("(?<=[a-z]{4})is(?=(?:e|es|ed|er|ers|ing|ation|ations)$)"), "iz"),
+    (re.compile("(?<=[a-z]{2}ly)s(?=(?:e|ed|er|ers|ing)$)"), "z"),
+)
+"""What an ending has, behind as many letters as part `colour` from `hour` and `organise` from `raise`, and what stands
+for it. Analyses are of an analysis too; Labour and Labor, Endeavour and Endeavor are two names."""
 _VOWEL: Final = re.compile("[aeiouy]")
 _ONE_SHORT_SYLLABLE: Final = re.compile("[^aeiouy]*[aeiouy][^aeiouywx]")
 _LOST_E: Final = re.compile("(?:[cvuz]|[aeirdn]g|[btdgpk]l|[rnaiou]s|ib|[^eo]a[tdr]|[^ao]i[rdn]|[^ao]u[rd])$")
 """Ends that English verbs have only before an e, or nearly so: forc(e), lov(e), chang(e), purchas(e), includ(e)."""
+_LONGEST_IN_ELL: Final = 5
+"""Of verbs such as dwell and smell; in longer ones the l is doubled before an ending, or is not: travelled."""
 _DOUBLE_AT_END: Final = frozenset("lsz")
 
 
@@ -142,6 +157,16 @@ class Form(NamedTuple):
 
     base: str
     mark: str
+
+
+@lru_cache(REMEMBERED)
+def american(word: str) -> str:
+    """A word in American spelling; of those that are no variants of each other none becomes another word."""
+    if word in KEPT:
+        return word
+    for ending, written in _BRITISH:
+        word = ending.sub(written, word)
+    return word
 
 
 @lru_cache(REMEMBERED)
@@ -184,6 +209,8 @@ def _restored(rest: str, ending: str) -> str:
     """What a word was before an ending: the doubled letter once, the lost e again, y for i."""
     if ending == "ed" and rest.endswith("i"):
         return rest + "e" if len(rest) == 2 else rest[:-1] + "y"
+    if rest.endswith("ell") and len(rest) > _LONGEST_IN_ELL:
+        return rest[:-1]
     if rest[-1] == rest[-2]:
         return rest if rest[-1] in _DOUBLE_AT_END else rest[:-1]
     if _LOST_E.search(rest) or _ONE_SHORT_SYLLABLE.fullmatch(rest):

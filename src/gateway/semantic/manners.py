@@ -4,6 +4,7 @@ Rules:
 - a greeting goes only before a pause, a word that begins a question, or the end: `Hello Kitty` stays
 - thanks go only from the end and behind a pause: `who wrote Cheers` stays; please needs no pause, but is kept where it
   is what is asked about: `how do I say please`; in a question about words nothing goes from the end
+- `is it true that` goes before a sentence, which is asked about then
 - `can you tell me` goes only before a question: `can you tell me a story` stays
 """
 
@@ -26,7 +27,18 @@ OPENERS: Final = (
     "excuse me",
     "sorry to bother you [,] [but]",
     "[a] quick question",
-    "just wondering",
+    "just wondering|curious",
+    "by the way",
+    "good day",
+    "q :",
+    "-|*",
+    "[i] hope you are [doing] well|fine ,|.|!",
+    "can|could you help [me] ?|,|.",
+    "[i] need help ,|.|!|:",
+    "greetings",
+    "[just] [a|one] question ,|.|!|:",
+    "i|we have a|one [quick|simple] question",
+    "out of curiosity",
 )
 
 CLOSERS: Final = (
@@ -40,6 +52,11 @@ CLOSERS: Final = (
     "do you know",
     "any idea",
     "if possible",
+    "thanks for your|the|any help",
+    "please help|advise",
+    "[best|kind] regards",
+    "best wishes",
+    "any help is|would [be] appreciated",
 )
 
 ASKING: Final = (
@@ -48,7 +65,16 @@ ASKING: Final = (
     "can|could|would|will you|someone|anyone [please|kindly] let me|us know",
     "[please] tell|show me|us",
     "[please] let me|us know",
-    "[please] explain|list [to] [me|us]",
+    "can|could|would|will you|someone|anyone [please|kindly] show|teach me|us",
+    "can|could you|someone|anyone [please|kindly] help me|us understand",
+    "would you mind telling|explaining [to] [me|us]",
+    "would you be able to tell|explain [to] [me|us]",
+    "[please] teach me|us",
+    "[please] guide me|us on|through",
+    "[please] walk me|us through",
+    "[please] explain|list|describe [to] [me|us]",
+    "[please] help me|us understand",
+    "[please] advise|clarify [me|us]",
     "do you know",
     "do you happen to know",
     "does anyone|anybody|someone know",
@@ -56,10 +82,24 @@ ASKING: Final = (
     "i|we want|need|wanted|wish to find out",
     "i|we would like to know|understand|ask",
     "i|we am|are|was|were [just] wondering|curious",
+    "i|we would love to know|understand",
+    "i|we am|are trying to find out",
+    "i|we am|are trying to understand",
+    "i|we am|are trying to figure out",
+    "i|we do not know|understand",
+    "i|we am|are not sure",
+    "what i|we want|need to know is",
+    "what i|we would like to know is",
+    "my question is",
+    "is there anyone|anybody|someone who knows",
     "i wonder",
     "any idea",
-    "may|can i ask",
+    "may|can|could i [please] ask|know",
+    "do you have [any|an] idea",
 )
+
+CLAIMS: Final = ("is it true|correct [that]",)
+"""Before a sentence they ask whether it is so; without a sentence they are kept."""
 
 FILLERS: Final = frozenset({"um", "uh", "erm", "hmm"})
 """Sounds; they go wherever they stand, unless a question is about words."""
@@ -71,6 +111,8 @@ _PLEASE: Final = frozenset({"please", "pls"})
 _HOLDS_THANKS: Final = ARTICLES | PREPOSITIONS | MENTIONS | {"and", "or", "write"}
 """Words after which thanks are what is asked about."""
 
+_NO_CLAIM: Final = PREPOSITIONS | QUESTION_WORDS | AUXILIARIES.keys() | PAUSES | {"or", "and", "if", "not"}
+_claiming: Final = Phrases((pattern, None) for pattern in CLAIMS)
 _opening: Final = Phrases((pattern, None) for pattern in OPENERS)
 _closing: Final = Phrases((" ".join(reversed(pattern.split())), None) for pattern in CLOSERS)
 _asking: Final = Phrases((pattern, None) for pattern in ASKING)
@@ -100,6 +142,8 @@ def bare(words: Sequence[str]) -> Asked:
         if (found := _opening.at(words, place)) and _may_follow_a_greeting(words, place + found.length):
             start = place + found.length
             continue
+        if (found := _claiming.at(words, place)) and _may_be_claimed(words, place + found.length):
+            return Asked(["if", *words[place + found.length :]], True)
         return Asked(words[place:], embedded)
 
 
@@ -107,6 +151,11 @@ def _may_follow_a_greeting(words: Sequence[str], place: int) -> bool:
     if place == len(words) or words[place] in PAUSES or words[place] in _DIRECT_STARTS:
         return True
     return _opening.at(words, place) is not None or _asking.at(words, place) is not None
+
+
+def _may_be_claimed(words: Sequence[str], place: int) -> bool:
+    """Whether a clause may begin there: `is it true or false` is none."""
+    return place < len(words) and words[place] not in _NO_CLAIM
 
 
 def _skip_pauses(words: Sequence[str], place: int) -> int:

@@ -11,12 +11,13 @@ from gateway.semantic.frames import Frame, framed
 from gateway.semantic.grammar import POSSESSIVE
 from gateway.semantic.manners import bare
 from gateway.semantic.plain import quotations
+from gateway.semantic.rewording import reworded
 from gateway.semantic.slots import slotted
 from gateway.semantic.text import Text, in_words
 from gateway.semantic.tokens import OF, Said, said
 from gateway.semantic.words import Capitals
 
-VERSION: Final = 4
+VERSION: Final = 5
 """Goes up with every change of what is read or compared; part of every key, so that old entries are found no more."""
 
 BINDERS: Final = frozenset({OF, POSSESSIVE})
@@ -74,7 +75,7 @@ def read_words(text: Text) -> Question:
     words = slotted(text.words)
     asked = text.asked if words is text.words else bare(words)
     clause = direct(asked.words) if asked.embedded else unfronted(asked.words)
-    opening, rest = framed(clause, embedded=asked.embedded)
+    opening, rest = framed(reworded(list(clause)), embedded=asked.embedded)
     opening, told = settled(opening, said(rest, opening.frame, embedded=asked.embedded))
     keys = tuple([token.key for token in told.tokens])
     quoted = quotations(text.plain)

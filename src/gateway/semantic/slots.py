@@ -35,7 +35,7 @@ _DAY: Final = re.compile(r"(\d{1,2})(?:th)?")
 _LARGE: Final = {"thousand": 3, "million": 6, "billion": 9}
 _AMOUNT: Final = re.compile(r"\d{1,12}(?:\.\d{1,6})?")
 _CURRENCIES: Final = frozenset("€$£")
-_HALVES_OF_DAY: Final = frozenset({"am", "pm", "a.m", "p.m"})
+_HALVES_OF_DAY: Final = frozenset({"am", "am^", "pm", "a.m", "p.m"})
 _MARKS: Final = _MONTHS.keys() | _LARGE.keys() | _CURRENCIES | _HALVES_OF_DAY
 """Each slot has one of these words; most questions have none."""
 

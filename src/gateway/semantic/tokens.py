@@ -24,7 +24,7 @@ from gateway.semantic import lexicon
 from gateway.semantic.counts import Count, counted, is_cardinal
 from gateway.semantic.frames import HOLDS_AUXILIARY, Frame
 from gateway.semantic.grammar import ARTICLES, AUXILIARIES, CLOSED, MENTIONS, PREPOSITIONS, PRONOUNS, SILENT, is_noun
-from gateway.semantic.inflection import form_of
+from gateway.semantic.inflection import american, form_of
 from gateway.semantic.patterns import REMEMBERED
 from gateway.semantic.pauses import PAUSES
 
@@ -65,14 +65,15 @@ def said(words: Sequence[str], frame: Frame, *, embedded: bool) -> Said:
         return Said([Token(rest[0] if rest[0] in CLOSED else _key(rest[0])), Token("mean")], *auxiliary)
     if auxiliary.kind == "do" and rest and rest[-1] == "have":
         rest.pop()
-    kind = auxiliary.kind + LATER if place and not embedded else auxiliary.kind
+    kind = auxiliary.kind + LATER if place and not embedded and frame is not Frame.REASON else auxiliary.kind
     return Said(_tokens(rest, counted(rest, None, place)), kind, auxiliary.mode)
 
 
 def key_of(word: str, *, of_works: bool = False) -> str:
     """The key that a word shares with its other forms, spellings and synonyms; the last not in a question of works."""
-    word = lexicon.SPELLINGS.get(word, word)
+    word = lexicon.SPELLINGS.get(word) or american(word)
     base, mark = form_of(word)
+    base = lexicon.SPELLINGS.get(base, base)
     if of_works and base not in lexicon.WORKS:
         return base + mark
     if word in _SYNONYMS:
