@@ -35,6 +35,7 @@ _HOLD_DIFFERENCES = """
     WHERE overage_nanousd <> iif(state = 'settled', max(cost_nanousd - amount_nanousd, 0), 0)
         OR (state <> 'settled' AND cost_nanousd <> 0)
         OR (state IN ('settled', 'void')) <> (resolved_by IS NOT NULL)
+        OR (state = 'open' AND id < (SELECT max(no_open_below) FROM boots))
     ORDER BY id LIMIT 100"""
 _ROW_DIFFERENCES = """
     SELECT requests.request_id, requests.cost_nanousd, requests.overage_nanousd,
@@ -156,7 +157,7 @@ def _row(record: Record) -> dict[str, Value]:
 async def list_holds(store: Readable) -> list[dict[str, Value]]:
     """Every hold that is open or unresolved, oldest first."""
     records = await store.read(
-        f"SELECT {', '.join(_HOLD_FIELDS)} FROM holds WHERE state IN ('open', 'unresolved') ORDER BY id"  # noqa: S608 - constants
+        f"SELECT {', '.join(_HOLD_FIELDS)} FROM pending_holds ORDER BY id"  # noqa: S608 - constants
     )
     return [dict(zip(_HOLD_FIELDS, record, strict=True)) for record in records]
 

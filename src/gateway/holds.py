@@ -99,11 +99,16 @@ _PART = """UPDATE holds SET state = 'unresolved', amount_nanousd = min(amount_na
     WHERE id = ? AND state = 'open'"""
 _BALANCES = "SELECT key_balance, tenant_balance, global_balance FROM holds WHERE id = ? AND state = 'open'"
 
-_OPEN_HOLDS = "SELECT id FROM holds WHERE state = 'open' ORDER BY id"
+_OPEN_HOLDS = "SELECT id FROM pending_holds WHERE state = 'open' ORDER BY id"
+_NONE_OPEN_BELOW = """WITH first_open (hold) AS MATERIALIZED (
+        SELECT coalesce((SELECT min(id) FROM holds WHERE state = 'open'
+                             AND id >= (SELECT max(no_open_below) FROM boots)),
+                        (SELECT max(id) + 1 FROM holds), 0))
+    UPDATE boots SET no_open_below = hold FROM first_open WHERE id = ? AND no_open_below < hold"""
 _ROWLESS = """SELECT request_id, attempt, boot_id, opened_ms, tenant, key_id, alias, deployment, price_version
     FROM holds WHERE id IN (
-        SELECT max(id) FROM holds AS pending WHERE state IN ('open', 'unresolved')
-            AND NOT EXISTS (SELECT 1 FROM requests WHERE requests.request_id = pending.request_id)
+        SELECT max(id) FROM pending_holds AS pending
+            WHERE NOT EXISTS (SELECT 1 FROM requests WHERE requests.request_id = pending.request_id)
         GROUP BY request_id)
     ORDER BY id"""
 """The last hold of each request that died before its row was written: it had one that was open, or given up."""
@@ -121,13 +126,15 @@ class Holds(Levels):
         self.boot_id = 0
 
     async def pending_totals(self) -> tuple[int, int]:
-        """All money that is held, and all whose outcome is unknown, in nano-dollars. Raises StoreUnavailable."""
-        held_and_unresolved = await self._store.read(
-            """SELECT coalesce(sum(amount_nanousd) FILTER (WHERE state = 'open'), 0),
-                      coalesce(sum(amount_nanousd) FILTER (WHERE state = 'unresolved'), 0)
-                FROM holds WHERE state IN ('open', 'unresolved')"""
+        """All money that is held, and all whose outcome is unknown, in nano-dollars. Raises StoreUnavailable.
+
+        Each hold is booked in one window of the whole gateway, among others.
+        """
+        records = await self._store.read(
+            """SELECT coalesce(sum(held_nanousd), 0), coalesce(sum(unresolved_nanousd), 0)
+                FROM levels JOIN balances ON balances.level_id = levels.id WHERE scope = 'global'"""
         )
-        held, unresolved = held_and_unresolved[0]
+        held, unresolved = records[0]
         return held, unresolved
 
     # --- inside a transaction -----------------------------------------------------------------------------------
@@ -138,19 +145,8 @@ class Holds(Levels):
         now_ms = self._clock.wall_ms()
         known = self._reached.balances(account.levels, now_ms)
         balances = known or await self._current_balances(transaction, account, now_ms)
-        hold = await transaction.execute(
-            _OPEN_HOLD,
-            (
-                purpose.request_id,
-                *_words(purpose),
-                self.boot_id,
-                account.tenant,
-                account.key_id,
-                *balances,
-                amount,
-                now_ms,
-            ),
-        )
+        words = (purpose.request_id, *_words(purpose), self.boot_id, account.tenant, account.key_id)
+        hold = await transaction.execute(_OPEN_HOLD, (*words, *balances, amount, now_ms))
         if not hold.rowcount:
             await self._refuse(transaction, balances, amount)
         return Reservation(hold.last_id, amount, purpose.request_id, earlier)
@@ -196,6 +192,10 @@ class Holds(Levels):
         """Take a hold from open to unresolved, with no more than it can come to; 0 if it was not open."""
         at_most = MAX_NANOUSD if at_most_nanousd is None else at_most_nanousd
         return (await transaction.execute(_PART, (at_most, at_ms, why, hold_id))).rowcount
+
+    async def _note_open(self, transaction: Transaction, boot_id: int) -> None:
+        """Note below which id no hold is open, so that those that are open are found among the later ones alone."""
+        await transaction.execute(_NONE_OPEN_BELOW, (boot_id,))
 
     async def _apply_policy(self, transaction: Transaction, policy: Policy, before_ms: int, now_ms: int) -> int:
         """Decide about the holds that have been unresolved since `before_ms`; how many those were."""

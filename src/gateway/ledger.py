@@ -80,6 +80,7 @@ class Ledger(Holds):
                 "INSERT INTO boots (started_ms, pid, machine_boot) VALUES (?, ?, ?)", (started_ms, pid, machine_boot)
             )
             orphans = await self._resolve_orphans(transaction, boot.last_id, on_crash, started_ms)
+            await self._note_open(transaction, boot.last_id)
             return boot.last_id, restarted == [(1,)], orphans
 
         self.boot_id, self.machine_restarted, orphans = await self._store.transact(work)
@@ -302,6 +303,7 @@ class Ledger(Holds):
             changed = 0
             for hold in stale:
                 changed += await self._part(transaction, hold, "ttl", now_ms)
+            await self._note_open(transaction, self.boot_id)
             return changed + await self._apply_policy(transaction, policy, before_ms, now_ms)
 
         changed = await self._store.transact(work)

@@ -3,9 +3,9 @@
 Amounts are nano-dollars in STRICT integer columns, bounded far below 2**63 so that a sum cannot turn into a float.
 `holds` is the book of what was reserved and what became of it; `balances` is its running sum per level and window.
 Triggers keep them together, so that no statement can change a hold and forget a balance, resolve a hold twice, or hold
-more than a limit has room for: such an insert or raise changes no row. `requests` has one row per request and is
-append-only, which triggers enforce too. `epochs` has one row per restore: a ledger that was never restored is in epoch
-1. A step that was released is never edited.
+more than a limit has room for, or in a balance that is not there: such an insert or raise changes no row. `requests`
+has one row per request and is append-only, which triggers enforce too. `epochs` has one row per restore: a ledger that
+was never restored is in epoch 1. A step that was released is never edited.
 """
 
 import re
@@ -206,5 +206,46 @@ _V3 = (
 """Triggers book what a hold does; before, the ledger's statements did, and each of them could be forgotten. A list of
 more than two values in a CHECK makes SQLite fill a temporary table at every insert, so they are comparisons here."""
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_V1, _V2, _V3)
+
+def _held_where_there_is_room() -> str:
+    """The statements that book a hold at each of its balances, or change nothing: not its row, and no page.
+
+    The first of them asks for all three, and thereby also whether they are there.
+    """
+    room = (f"(SELECT nanousd FROM room WHERE id = NEW.{balance})" for balance in _BALANCES_OF_A_HOLD)  # noqa: S608 - constants only
+    has_room = " AND ".join(f"NEW.amount_nanousd <= {nanousd}" for nanousd in room)
+    first, *others = _BALANCES_OF_A_HOLD
+    held = "UPDATE balances SET held_nanousd = held_nanousd + NEW.amount_nanousd WHERE id = NEW."
+    return f"""{held}{first} AND {has_room};
+        SELECT RAISE(IGNORE) WHERE changes() = 0;
+        {" ".join(f"{held}{balance};" for balance in others)}"""
+
+
+_V4 = (
+    "ALTER TABLE boots ADD COLUMN no_open_below INTEGER NOT NULL DEFAULT 0",
+    "DROP INDEX holds_pending",
+    "CREATE INDEX holds_unresolved ON holds (unresolved_ms) WHERE state = 'unresolved'",
+    """CREATE VIEW pending_holds AS
+        SELECT * FROM holds INDEXED BY holds_unresolved WHERE state = 'unresolved'
+        UNION ALL SELECT * FROM holds WHERE id >= (SELECT max(no_open_below) FROM boots) AND state = 'open'""",
+    "DROP TRIGGER a_hold_needs_room",
+    "DROP TRIGGER a_hold_is_booked",
+    "DROP TRIGGER a_resolved_hold_stays",
+    "DROP TRIGGER a_hold_moves_its_money",
+    f"CREATE TRIGGER a_hold_is_booked BEFORE INSERT ON holds BEGIN {_held_where_there_is_room()} END",
+    f"""CREATE TRIGGER a_hold_moves_its_money
+        AFTER UPDATE OF state, amount_nanousd, cost_nanousd, overage_nanousd ON holds
+        BEGIN SELECT RAISE(ABORT, 'a hold is resolved once')
+            WHERE OLD.state = 'settled' OR OLD.state = 'void' OR (NEW.state = 'open' AND OLD.state <> 'open');
+        {_at_each_balance(_WHAT_A_HOLD_MOVES)} END""",
+    f"""CREATE TRIGGER a_hold_stays_where_it_is BEFORE UPDATE OF id, {", ".join(_BALANCES_OF_A_HOLD)} ON holds
+        BEGIN SELECT RAISE(ABORT, 'a hold stays where it is'); END""",
+    """CREATE TRIGGER holds_are_never_deleted BEFORE DELETE ON holds
+        BEGIN SELECT RAISE(ABORT, 'holds are never deleted'); END""",
+)
+"""Open holds are in no index, where each would come and go, a page with it: none has an id below `no_open_below`, which
+is raised now and then; ids only rise, and no hold is opened again. One is booked before its row is inserted, and by the
+statement that asks for room: a refusal would have to write the pages that it has changed and changed back."""
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_V1, _V2, _V3, _V4)
 """Step k (from 1) takes a database from `user_version` k - 1 to k."""

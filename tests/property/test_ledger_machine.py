@@ -485,6 +485,7 @@ class LedgerMachineTest(unittest.TestCase):
             twins.KeepsWhatCannotBeBilled,
             twins.ClearsHeldAtReset,
             twins.ChargesTheCurrentWindow,
+            twins.OverlooksOpenHolds,
             twins.AdmitsNegativeAmounts,
         ):
             machine = type(twin.__name__, (LedgerMachine,), {"ledger_type": twin})

@@ -23,6 +23,14 @@ def dump(path: Path) -> Dump:
         return {name: connection.execute(f"SELECT * FROM {name} ORDER BY 1").fetchall() for name in tables}
 
 
+def of_columns(dumped: Dump, former: Dump) -> Dump:
+    """What of a ledger a former release knew: its tables, and their columns; later ones stand behind them."""
+    return {
+        table: [record[: len(before[0])] for record in dumped[table]] if before else dumped[table]
+        for table, before in former.items()
+    }
+
+
 def schema(path: Path) -> tuple[int, list[tuple[str, str]]]:
     """The version of a ledger that nobody has open, and what it consists of."""
     with contextlib.closing(connect(path)) as connection:

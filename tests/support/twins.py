@@ -6,6 +6,7 @@ letter by which the test plan knows it.
 """
 
 import copy
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,30 +42,41 @@ async def _add(transaction: Transaction, column: str, amount: int, balances: Seq
     await transaction.execute(f"UPDATE balances SET {column} = {column} + ? WHERE id IN (?, ?, ?)", (amount, *balances))
 
 
+async def _weaken(transaction: Transaction, trigger: str, guard: str) -> None:
+    """Take out of a trigger what matches `guard`."""
+    found = await transaction.execute("SELECT sql FROM sqlite_schema WHERE name = ?", (trigger,))
+    [(sql,)] = found.records
+    if (weakened := re.sub(guard, "", sql)) != sql:
+        await transaction.execute(f"DROP TRIGGER {trigger}")
+        await transaction.execute(weakened)
+
+
 async def _close_unguarded(
     transaction: Transaction, hold_id: int, state: MoneyState, cost: int, by: By, at_ms: int
 ) -> int:
     """Close a hold whatever state it is in, in a schema that lets it."""
-    await transaction.execute("DROP TRIGGER IF EXISTS a_resolved_hold_stays")
+    await _weaken(transaction, "a_hold_moves_its_money", r"SELECT RAISE\(ABORT, 'a hold is resolved once'\)[^;]*;")
     closed = await transaction.execute(_UNGUARDED, (state, cost, at_ms, by, cost, hold_id))
     return int(closed.records[0][0])
 
 
-class WithoutTriggers(Ledger):
-    """A ledger whose schema lacks the triggers that are `missing`."""
+class BooksBlindly(Ledger):
+    """A ledger whose schema books a hold whether there is room or not, or does not book it."""
 
-    missing: tuple[str, ...] = ()
+    books = True
 
-    async def _current_balances(self, transaction: Transaction, account: Account, now_ms: int) -> Sequence[int]:
-        for trigger in self.missing:
-            await transaction.execute(f"DROP TRIGGER IF EXISTS {trigger}")
-        return await super()._current_balances(transaction, account, now_ms)
+    async def _open_hold(
+        self, transaction: Transaction, account: Account, amount: int, purpose: Purpose, *, earlier: bool = False
+    ) -> Reservation:
+        if self.books:
+            await _weaken(transaction, "a_hold_is_booked", r" AND NEW.amount_nanousd <=[^;]*|SELECT RAISE[^;]*;")
+        else:
+            await transaction.execute("DROP TRIGGER IF EXISTS a_hold_is_booked")
+        return await super()._open_hold(transaction, account, amount, purpose, earlier=earlier)
 
 
-class ReadsThenAdds(WithoutTriggers):
+class ReadsThenAdds(BooksBlindly):
     """Reads the balances, checks them in Python, then adds whatever has happened in between."""
-
-    missing: tuple[str, ...] = ("a_hold_needs_room",)
 
     async def reserve(self, account: Account, amount_nanousd: int, purpose: Purpose) -> Reservation:
         await self._held(account, amount_nanousd)
@@ -86,7 +98,7 @@ class ReadsThenAdds(WithoutTriggers):
 class ReadsThenSets(ReadsThenAdds):
     """Reads, checks, then writes what it computed from what it read."""
 
-    missing: tuple[str, ...] = ("a_hold_needs_room", "a_hold_is_booked")
+    books = False
     _seen: dict[int, int]
 
     async def reserve(self, account: Account, amount_nanousd: int, purpose: Purpose) -> Reservation:
@@ -157,10 +169,10 @@ class LeavesTheHold(Ledger):
         return overage
 
 
-class BooksInTwoTransactions(WithoutTriggers):
+class BooksInTwoTransactions(BooksBlindly):
     """Raises the balances in one transaction and writes the hold in the next."""
 
-    missing: tuple[str, ...] = ("a_hold_needs_room", "a_hold_is_booked")
+    books = False
 
     async def reserve(self, account: Account, amount_nanousd: int, purpose: Purpose) -> Reservation:
         async def work(transaction: Transaction) -> None:
@@ -252,11 +264,20 @@ class ChargesTheCurrentWindow(Ledger):
         found, amount, _, *former = await _hold(transaction, hold_id)
         if found in _PENDING:
             column = "held_nanousd" if found == "open" else "unresolved_nanousd"
+            await transaction.execute("DROP TRIGGER IF EXISTS a_hold_stays_where_it_is")
             await transaction.execute(f"{_CARRY} WHERE id = ?", (hold_id,))
             _, _, _, *current = await _hold(transaction, hold_id)
             await _add(transaction, column, -amount, former)
             await _add(transaction, column, amount, current)
         return await super()._close(transaction, hold_id, state, cost, by, at_ms)
+
+
+class OverlooksOpenHolds(Ledger):
+    """Looks for open holds no further back than to the last hold that was made."""
+
+    async def _note_open(self, transaction: Transaction, boot_id: int) -> None:
+        last = "SELECT coalesce(max(id), 0) FROM holds"
+        await transaction.execute(f"UPDATE boots SET no_open_below = ({last}) WHERE id = ?", (boot_id,))
 
 
 class AdmitsNegativeAmounts(Ledger):

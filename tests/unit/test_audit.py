@@ -16,7 +16,8 @@ _REWRITABLE = tuple(
         "requests_are_never_rewritten",
         "requests_are_never_deleted",
         "a_hold_moves_its_money",
-        "a_resolved_hold_stays",
+        "a_hold_stays_where_it_is",
+        "holds_are_never_deleted",
     )
 )
 
@@ -95,8 +96,11 @@ class VerifyTest(AuditCase):
         )
 
     def test_a_hold_that_contradicts_itself_is_found(self) -> None:
-        """Overage that is not the part above the amount, a cost that nobody settled, a resolution without an author."""
+        """Overage that is not the part above the amount, a cost that nobody settled, a resolution without an author,
+        one that is open where nobody would look for it.
+        """
         for change in (
+            f"UPDATE boots SET no_open_below = {self.open.id + 1}",
             f"UPDATE holds SET overage_nanousd = 0 WHERE id = {self.settled.id}",
             f"UPDATE holds SET cost_nanousd = 5 WHERE id = {self.open.id}",
             f"UPDATE holds SET resolved_by = NULL WHERE id = {self.settled.id}",

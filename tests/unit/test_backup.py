@@ -25,7 +25,7 @@ from gateway.restore import RestoreRefused, restore
 from gateway.sqlite_file import StoreRefused
 from gateway.store import Transaction
 from tests.support.connections import watched
-from tests.support.ledgers import at_schema, dump, execute, rows_of, used_ledger
+from tests.support.ledgers import at_schema, dump, execute, of_columns, rows_of, used_ledger
 from tests.support.world import CONFIG, USD, RealWorld, chat, scripted
 
 
@@ -59,7 +59,7 @@ class BackupTest(BackupCase):
         with mock.patch.object(sqlite_store, "FLUSH_AFTER_S", 3600.0):
             world.gateway.handle(world.key(), chat())
             told = json.loads(json.dumps(world.run("backup", file=str(self.file))))
-        expected = {"file": str(self.file), "bytes": self.file.stat().st_size, "schema": 3, "epoch": 1, "ok": True}
+        expected = {"file": str(self.file), "bytes": self.file.stat().st_size, "schema": 4, "epoch": 1, "ok": True}
         expected |= {"balances": 3, "holds": 1, "rows": 1, "open_holds": 0, "unresolved_holds": 0, "differences": []}
         self.assertEqual({name: told[name] for name in expected}, expected)
         self.assertEqual(told["until_ms"], world.clock.wall_ms())
@@ -364,7 +364,7 @@ class RestoreTest(BackupCase):
     def test_a_ledger_with_a_damaged_page_is_kept_as_it_is(self) -> None:
         """SQLite would open it; what it still says is not relied on."""
         self.make()
-        root = rows_of(self.owned.ledger, "SELECT rootpage FROM sqlite_schema WHERE name = 'holds_pending'")[0][0]
+        root = rows_of(self.owned.ledger, "SELECT rootpage FROM sqlite_schema WHERE name = 'holds_of_request'")[0][0]
         with self.owned.ledger.open("r+b") as file:
             file.seek((root - 1) * 2048)
             file.write(b"\x05" * 8)
@@ -563,7 +563,7 @@ class RestoreTest(BackupCase):
         before = dump(self.file)
         self.restore()
         after = dump(self.owned.ledger)
-        self.assertEqual({table: after[table] for table in before}, before)
+        self.assertEqual(of_columns(after, before), before)
         self.assertEqual(dump(self.file), before)
 
     def test_a_ledger_with_its_log_is_a_backup_too(self) -> None:

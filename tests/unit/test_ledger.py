@@ -638,6 +638,27 @@ class SweepTest(LedgerCase):
         self.assertEqual([1, 0], [self.sweep(), self.sweep()])
         self.assertEqual((0, 0, 60, 0), self.book.money())
 
+    def test_an_open_hold_is_found_however_old_it_is(self) -> None:
+        """A sweep notes where the first of them is, behind it many have come and gone, and the process dies."""
+        account = self.book.set_limits(100)
+        other = self.book.reserve(account, 10, "other")
+        for number in range(3):
+            self.book.settle(self.book.reserve(account, 1, f"settled_{number}"), 1)
+            self.sweep()
+            self.assertEqual(self.hold.id, self.none_open_below())
+        self.assertEqual((70, 0), self.book.run(self.book.ledger.pending_totals()))
+        self.book.settle(self.hold, 60)
+        self.sweep()
+        self.assertEqual(other.id, self.none_open_below())
+        self.book.crash()
+        self.assertEqual(1, self.book.open())
+        self.assertEqual((63, 0, 10, 0), self.book.money())
+        self.assertEqual(other.id + 4, self.none_open_below())
+
+    def none_open_below(self) -> int:
+        """Where a search for open holds begins."""
+        return int(self.book.select("SELECT max(no_open_below) FROM boots")[0][0])
+
     def test_the_wall_clock_makes_no_hold_old(self) -> None:
         """Only the monotonic one does."""
         self.book.clock.jump_wall(86_400)

@@ -1,14 +1,89 @@
 """The schema keeps amounts whole: no fraction, no text, no negative, nothing so large that a sum turns into a float."""
 
 import contextlib
+import re
 import sqlite3
 import unittest
 from typing import Any
 
+from gateway import audit
+from gateway.holds import Policy
 from gateway.levels import LedgerBroken
 from gateway.migrations import MAX_NANOUSD
 from gateway.store import Transaction
 from tests.support.books import Book, ledger_folder, row
+from tests.support.connections import watched
+
+
+class GuardsTest(unittest.TestCase):
+    """What the schema refuses whoever asks for it; the books are what they were then."""
+
+    def setUp(self) -> None:
+        self.book = self.enterContext(contextlib.closing(Book(self.enterContext(ledger_folder()))))
+        account = self.book.set_limits(100, 100, 100)
+        settled, void, unresolved, _ = (self.book.reserve(account, 10, f"req_{number}") for number in range(4))
+        self.book.settle(settled, 7)
+        self.book.run(self.book.ledger.void(void, row("req_1")))
+        self.book.run(self.book.ledger.leave_unresolved(unresolved, "timeout", row("req_2")))
+        self.before = self.content()
+
+    def content(self) -> list[Any]:
+        return [self.book.select(f"SELECT * FROM {table} ORDER BY id") for table in ("holds", "balances")]
+
+    def assert_refused(self, sql: str) -> None:
+        with self.assertRaises(sqlite3.IntegrityError, msg=sql):
+            self.book.tamper(sql)
+        self.assertEqual(self.before, self.content(), sql)
+
+    def assert_ignored(self, sql: str) -> None:
+        self.book.tamper(sql)
+        self.assertEqual(self.before, self.content(), sql)
+
+    def test_a_hold_is_opened_and_resolved_once(self) -> None:
+        """What is settled or void stays so, and nothing is open again."""
+        for state in ("settled", "void"):
+            for change in ("state = 'open'", "state = 'unresolved'", "cost_nanousd = 8", "amount_nanousd = 9"):
+                self.assert_refused(f"UPDATE holds SET {change} WHERE state = '{state}'")
+        self.assert_refused("UPDATE holds SET state = 'open' WHERE state = 'unresolved'")
+
+    def test_a_hold_needs_room_in_balances_that_are_there(self) -> None:
+        """In each of its three; so does a raise."""
+        insert = "INSERT INTO holds SELECT NULL, {} FROM holds WHERE state = 'open'"
+        columns = [name for (name,) in self.book.select("SELECT name FROM pragma_table_info('holds')")][1:]
+        for name, value in (
+            *((balance, "99") for balance in ("key_balance", "tenant_balance", "global_balance")),
+            ("amount_nanousd", "74"),
+        ):
+            self.assert_ignored(insert.format(", ".join(value if column == name else column for column in columns)))
+        self.assert_ignored("UPDATE holds SET amount_nanousd = 84 WHERE state = 'open'")
+
+    def test_a_hold_stays(self) -> None:
+        """In its balances, and what it is called by: ids only rise."""
+        for column in ("key_balance", "tenant_balance", "global_balance", "id"):
+            self.assert_refused(f"UPDATE holds SET {column} = {column} + 1 WHERE state = 'open'")
+        self.assert_refused("DELETE FROM holds WHERE id = (SELECT max(id) FROM holds)")
+
+
+class PendingTest(unittest.TestCase):
+    """What is asked of a ledger of any size while requests wait."""
+
+    def test_what_was_resolved_long_ago_is_not_looked_at(self) -> None:
+        """By no start, sweep, list or metric: open holds are above a mark, unresolved ones in an index."""
+        asked: list[str] = []
+        with ledger_folder() as folder, watched(before=asked.append), contextlib.closing(Book(folder)) as book:
+            book.reserve(book.set_limits(), 1)
+            book.crash()
+            asked.clear()
+            book.open()
+            book.run(book.ledger.sweep(hold_ttl_s=900, unresolved_after_s=0, policy=Policy.VOID))
+            book.run(book.ledger.pending_totals())
+            book.run(audit.list_holds(book.store))
+            for statement in sorted({sql for sql in asked if "holds" in sql}):
+                plan = book.select("EXPLAIN QUERY PLAN " + re.sub(r"\?\d*", "NULL", statement))
+                steps = "\n".join(step[-1] for step in plan)
+                self.assertNotRegex(
+                    steps, r"SCAN (\w+ USING (?!INDEX holds_unresolved)|(holds|requests)\b(?! USING))", statement
+                )
 
 
 class AmountTest(unittest.TestCase):

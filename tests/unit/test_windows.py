@@ -11,6 +11,7 @@ from typing import Any
 from gateway.clock import FakeClock
 from gateway.drive import drive
 from gateway.errors import BudgetExceeded
+from gateway.holds import Policy
 from gateway.ledger import Ledger
 from gateway.levels import Scope
 from gateway.sqlite_store import SqliteStore
@@ -196,6 +197,30 @@ class StatementsTest(unittest.TestCase):
             asked = [self.asked(101) for _ in range(10)]
             self.assertEqual([statements.count("BEGIN") for statements in asked], [2] + [1] * 9)
             self.assertFalse([words for statements in asked for words in statements if words == "ROLLBACK"])
+
+    def test_a_refusal_writes_nothing_whichever_level_refuses(self) -> None:
+        """A caller without money keeps no disk busy, and is told so by a full one, too."""
+        account = self.ledger.account("acme", "key1")
+        held = drive(self.ledger.reserve(account, 1, purpose("held")))
+        for scope, name in ((Scope.KEY, "key1"), (Scope.TENANT, "acme"), (Scope.GLOBAL, "")):
+            self.store.flush()
+            before = self.store.wal_bytes
+            for number in range(3):
+                self.assertEqual(["BEGIN", "INSERT", "SELECT", "COMMIT"], self.asked(101, f"{name}_{number}"))
+            with self.assertRaises(BudgetExceeded):
+                drive(self.ledger.top_up(held, 101, purpose("held")))
+            self.assertEqual(before, self.store.wal_bytes)
+            drive(self.ledger.set_level(scope, name, Window.DAY, 1000))
+        self.assertEqual([(1,)], drive(self.store.read("SELECT max(held_nanousd) FROM balances")))
+
+    def test_a_sweep_that_finds_nothing_new_writes_nothing(self) -> None:
+        """An idle gateway leaves its disk alone."""
+        drive(self.ledger.void(drive(self.ledger.reserve(self.ledger.account("acme", "key1"), 1, purpose()))))
+        written = []
+        for _ in range(3):
+            drive(self.ledger.sweep(hold_ttl_s=900, unresolved_after_s=900, policy=Policy.VOID))
+            written.append(self.store.wal_bytes)
+        self.assertEqual(written[0], written[-1])
 
     def test_a_reservation_in_a_known_window_is_one_statement(self) -> None:
         """Whoever has opened it; after a restart it is read once, and no transaction is needed for that."""
