@@ -74,6 +74,7 @@ _HOLDS_THANKS: Final = ARTICLES | PREPOSITIONS | MENTIONS | {"and", "or", "write
 _opening: Final = Phrases((pattern, None) for pattern in OPENERS)
 _closing: Final = Phrases((" ".join(reversed(pattern.split())), None) for pattern in CLOSERS)
 _asking: Final = Phrases((pattern, None) for pattern in ASKING)
+_PREFACES: Final = _opening.starts | _asking.starts
 
 
 class Asked(NamedTuple):
@@ -92,6 +93,8 @@ def bare(words: Sequence[str]) -> Asked:
     start, embedded = 0, False
     while True:
         place = _skip_pauses(words, start)
+        if place == len(words) or words[place] not in _PREFACES:
+            return Asked(words[place:], embedded)
         if found := _asking.at(words, place):
             after = _skip_pauses(words, place + found.length)
             if after < len(words) and words[after] in _EMBEDDED_STARTS:

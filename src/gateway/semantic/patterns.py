@@ -4,8 +4,8 @@ A table of patterns becomes a tree of words, so that finding the longest phrase 
 word of it, however long the table and the text are.
 """
 
-from collections.abc import Iterable, Sequence
-from itertools import product
+from collections.abc import Iterable, Sequence, Set
+from itertools import compress, product
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
@@ -41,17 +41,20 @@ class Phrases(Generic[T]):
 
     def at(self, words: Sequence[str], place: int) -> Found[T] | None:
         """The longest phrase that begins at `place`."""
-        node = self._tree.get(words[place]) if place < len(words) else None
-        if node is None:
-            return None
+        node: Any = self._tree
         longest, length = None, 0
-        for end in range(place + 1, len(words) + 1):
-            if _VALUE in node:
-                longest, length = node, end - place
-            node = node.get(words[end]) if end < len(words) else None
+        for end in range(place, len(words)):
+            node = node.get(words[end])
             if node is None:
                 break
+            if _VALUE in node:
+                longest, length = node, end + 1 - place
         return None if longest is None else Found(length, longest[_VALUE])
+
+    @property
+    def starts(self) -> Set[str]:
+        """The words with which a phrase begins."""
+        return self._tree.keys()
 
     def may_be_in(self, words: Sequence[str]) -> bool:
         """Whether a word is there with which a phrase begins: in most texts none is."""
@@ -59,10 +62,8 @@ class Phrases(Generic[T]):
 
     def within(self, words: Sequence[str]) -> list[Found[T]]:
         """The longest phrase at each place where one begins."""
-        if not self.may_be_in(words):
-            return []
-        starts = [place for place, word in enumerate(words) if word in self._tree]
-        return [found for place in starts if (found := self.at(words, place)) is not None]
+        places = compress(range(len(words)), map(self._tree.__contains__, words))
+        return [found for place in places if (found := self.at(words, place)) is not None]
 
 
 def word_set(words: str) -> frozenset[str]:

@@ -9,7 +9,8 @@ Rules:
 - quotes in pairs go: what they quote is compared elsewhere
 """
 
-from collections.abc import Set
+from collections.abc import Iterable, Set
+from itertools import filterfalse
 from typing import Final
 
 from gateway.semantic import lexicon
@@ -52,6 +53,11 @@ def without_silent(pieces: list[str], apart: Set[int]) -> list[str]:
         elif piece not in paired:
             kept.append(piece)
     return kept
+
+
+def without_pauses(words: Iterable[str]) -> list[str]:
+    """The words alone, where it does not matter how they are parted."""
+    return list(filterfalse(PAUSES.__contains__, words))
 
 
 def _is_factorial(piece: str, before: str) -> bool:

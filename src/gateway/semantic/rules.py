@@ -141,10 +141,15 @@ RULES: Final[tuple[tuple[Veto, Rule], ...]] = (
     (Veto.ARTICLE, article),
 )
 
+BESIDE_THE_KEY: Final = frozenset({Veto.CAPITALS, Veto.SENSE, Veto.TOO_LITTLE, Veto.ORDER, Veto.COUNT, Veto.ARTICLE})
+"""In what two questions of one key may differ: all else is in the key."""
+
+_RULES_WITHIN_A_KEY: Final = tuple((veto, rule) for veto, rule in RULES if veto in BESIDE_THE_KEY)
+
 
 def difference(asked: Question, stored: Question) -> Refutation | None:
     """The first difference that a rule sees; None if no rule sees one."""
-    for veto, rule in RULES:
+    for veto, rule in _RULES_WITHIN_A_KEY if asked.key == stored.key else RULES:
         detail = rule(asked, stored)
         if detail is not None:
             return Refutation(veto, detail)
@@ -161,8 +166,6 @@ def _opposed(one: Sequence[frozenset[str]], other: Sequence[frozenset[str]]) -> 
 
 
 def _unmatched(asked: Question, stored: Question, is_of_kind: Callable[[str], bool]) -> str | None:
-    if asked.key == stored.key:
-        return None
     one, other = (Counter(filter(is_of_kind, question.keys)) for question in (asked, stored))
     if one == other:
         return None

@@ -26,7 +26,7 @@ from gateway.semantic.frames import HOLDS_AUXILIARY, Frame
 from gateway.semantic.grammar import ARTICLES, AUXILIARIES, CLOSED, MENTIONS, PREPOSITIONS, PRONOUNS, SILENT, is_noun
 from gateway.semantic.inflection import form_of
 from gateway.semantic.patterns import REMEMBERED
-from gateway.semantic.pauses import PAUSES
+from gateway.semantic.pauses import without_pauses
 
 OF: Final = "of"
 NUMBER: Final = "#"
@@ -55,7 +55,7 @@ class Said(NamedTuple):
 
 def said(words: Sequence[str], frame: Frame, *, embedded: bool) -> Said:
     """The tokens of the words behind an opening; behind `tell me` a subject stands before its auxiliary."""
-    words = [word for word in words if word not in PAUSES]
+    words = without_pauses(words)
     place = _first_auxiliary(words) if frame in HOLDS_AUXILIARY else None
     if place is None:
         return Said(_tokens(words, _counted(words, frame)), "", "")
