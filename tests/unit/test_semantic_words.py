@@ -276,9 +276,12 @@ class PatternsTest(unittest.TestCase):
         self.assertIsNone(phrases.at(["a"], 1))
 
     def test_every_phrase_of_a_text_is_found(self) -> None:
-        """One for each place where one begins, also inside another; where no word begins one, none can be there."""
+        """At each place where one begins, also inside another; where no word begins one, none is there."""
         phrases = Phrases([("a b c", 3), ("b", 1), ("x y", 2)])
-        self.assertEqual(phrases.within(["a", "b", "c", "b", "a"]), [(3, 3), (1, 1), (1, 1)])
-        for words, may in ((["x", "c"], True), (["y", "c"], False), ([], False)):
+        self.assertEqual(phrases.within(["a", "b", "c", "b", "a"]), [(0, (3, 3)), (1, (1, 1)), (3, (1, 1))])
+        for words in (["x", "c"], ["y", "c"], []):
             self.assertEqual(phrases.within(words), [])
-            self.assertEqual(phrases.may_be_in(words), may)
+
+    def test_the_words_with_which_a_phrase_begins_are_known(self) -> None:
+        """So that nothing is looked for where none can be."""
+        self.assertEqual(set(Phrases([("a|b c", 1), ("[x] y", 2)]).starts), {"a", "b", "x", "y"})

@@ -104,7 +104,7 @@ def _is_english(words: Sequence[str]) -> bool:
 
 
 def _meaning_refusal(words: Sequence[str], *, embedded: bool) -> Ineligible | None:
-    said = {found.value for found in _phrases.within(words)}
+    said = {found.value for _, found in _phrases.within(words)}
     if Ineligible.TIME_BOUND in said:
         return Ineligible.TIME_BOUND
     if Ineligible.DEIXIS in said or _points_outside(words):

@@ -8,7 +8,9 @@ Rules:
 """
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
+
+from msgspec import Struct
 
 from gateway.semantic.grammar import ARTICLES, AUXILIARIES, MENTIONS, PREPOSITIONS, QUESTION_WORDS
 from gateway.semantic.patterns import Phrases
@@ -77,7 +79,7 @@ _asking: Final = Phrases((pattern, None) for pattern in ASKING)
 _PREFACES: Final = _opening.starts | _asking.starts
 
 
-class Asked(NamedTuple):
+class Asked(Struct, frozen=True):
     """A question without manners; `embedded` if it stood behind `tell me` and the like."""
 
     words: Sequence[str]
@@ -91,10 +93,7 @@ def bare(words: Sequence[str]) -> Asked:
     if MENTIONS.isdisjoint(words):
         words = words[: _end(words)]
     start, embedded = 0, False
-    while True:
-        place = _skip_pauses(words, start)
-        if place == len(words) or words[place] not in _PREFACES:
-            return Asked(words[place:], embedded)
+    while (place := _skip_pauses(words, start)) < len(words) and words[place] in _PREFACES:
         if found := _asking.at(words, place):
             after = _skip_pauses(words, place + found.length)
             if after < len(words) and words[after] in _EMBEDDED_STARTS:
@@ -103,7 +102,8 @@ def bare(words: Sequence[str]) -> Asked:
         if (found := _opening.at(words, place)) and _may_follow_a_greeting(words, place + found.length):
             start = place + found.length
             continue
-        return Asked(words[place:], embedded)
+        break
+    return Asked(words[place:], embedded)
 
 
 def _may_follow_a_greeting(words: Sequence[str], place: int) -> bool:

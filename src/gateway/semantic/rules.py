@@ -115,14 +115,16 @@ def order(asked: Question, stored: Question) -> str | None:
 
 def count(asked: Question, stored: Question) -> str | None:
     """The file is not the files; a file and files may be one question."""
-    return _opposed(asked.counts, stored.counts)
+    one, other = asked.counts, stored.counts
+    return _opposed((one.one, one.many), (other.one, other.many))
 
 
 def article(asked: Question, stored: Question) -> str | None:
     """The matrix is not a matrix, nor are the doors doors; beside other words an article may be left out."""
     if len(asked.keys) == 1 and asked.articles.definite != stored.articles.definite:
         return asked.keys[0]
-    return _opposed(asked.articles, stored.articles)
+    one, other = asked.articles, stored.articles
+    return _opposed((one.definite, one.indefinite), (other.definite, other.indefinite))
 
 
 RULES: Final[tuple[tuple[Veto, Rule], ...]] = (
