@@ -53,6 +53,8 @@ STEPS = (
     ("words", "_is_titled", "False"),
     ("words", "_is_titled", "True"),
     ("pauses", "without_silent", "pieces"),
+    ("pauses", "_is_marked_sign", "False"),
+    ("pauses", "_is_marked_sign", "before.endswith(MARK)"),
     ("pauses", "_is_factorial", "False"),
     ("pauses", "_is_code", "False"),
     ("pauses", "_is_code", "True"),

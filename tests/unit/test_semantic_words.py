@@ -113,6 +113,14 @@ class SignsTest(QuestionCase):
         self.same("What is n! by Bob?", "what is n! by bob?")
         self.different("what is the derivative of n!?", "what is the derivative of n?", Veto.CONTENT)
 
+    def test_a_comma_behind_a_name_that_looks_like_a_small_word_says_nothing(self) -> None:
+        """US is marked, and no sign: whatever makes the signs of a question be looked at."""
+        self.same("In the US, who teaches Python?", "Who teaches Python in the US?")
+        self.same('In the US, who wrote "Dune"?', 'Who wrote "Dune" in the US?')
+        self.same("Hi! In the US, who pays?", "Who pays in the US?")
+        self.different("what does ?. do in Kotlin", "what does ? do in Kotlin", Veto.CONTENT)
+        self.different("what is ^, in Python", "what is ^ in Python", Veto.CONTENT)
+
     def test_a_sign_that_stands_alone_at_the_end_is_asked_about(self) -> None:
         """But one that ends a sentence."""
         self.different("when do I use a ;", "when do I use a :", Veto.CONTENT)

@@ -44,7 +44,7 @@ def without_silent(pieces: list[str], apart: Set[int]) -> list[str]:
             if place in apart:
                 says = is_within or piece not in _ENDS
             elif is_within and (
-                before.endswith(MARK) or (of_terms and _is_code(piece, before, pieces[place + 1], place))
+                _is_marked_sign(before) or (of_terms and _is_code(piece, before, pieces[place + 1], place))
             ):
                 says = True
             else:
@@ -58,6 +58,11 @@ def without_silent(pieces: list[str], apart: Set[int]) -> list[str]:
 def without_pauses(words: Iterable[str]) -> list[str]:
     """The words alone, where it does not matter how they are parted."""
     return list(filterfalse(PAUSES.__contains__, words))
+
+
+def _is_marked_sign(before: str) -> bool:
+    """Whether a sign that says something stands there: a small word that is a name has a mark, too."""
+    return before.endswith(MARK) and not before[0].isalnum()
 
 
 def _is_factorial(piece: str, before: str) -> bool:
