@@ -1,7 +1,9 @@
 """The verifier as a whole: its vetoes, its promise about keys, and any text there is."""
 
 import unittest
+from itertools import product
 
+from gateway.semantic.rules import BESIDE_THE_KEY, RULES
 from gateway.semantic.verifier import VERSION, Refutation, Veto, read, verify
 from tests.support.questions import QuestionCase
 
@@ -115,6 +117,14 @@ class PromiseTest(unittest.TestCase):
         """A change of the rules finds no old entry: this digest changes with VERSION only, or VERSION was forgotten."""
         key = read("How do I cancel my order?").key.hex()
         self.assertEqual((VERSION, key[:16]), (5, "eda4988bd9780380"))
+
+    def test_what_a_key_holds_is_the_same_within_it(self) -> None:
+        """Questions of one key differ in nothing but what is compared beside it; those of two keys always do."""
+        texts = [text for _, *pair in NEAR_MISSES for text in pair]
+        questions = [read(text) for text in texts]
+        for one, other in product(questions, repeat=2):
+            seen = {veto for veto, rule in RULES if rule(one, other) is not None}
+            self.assertEqual(bool(seen - BESIDE_THE_KEY), one.key != other.key, (one.text, other.text))
 
     def test_no_text_is_too_much(self) -> None:
         """Long, broken and foreign texts are read, and agree with themselves."""

@@ -113,6 +113,14 @@ class SignsTest(QuestionCase):
         self.same("What is n! by Bob?", "what is n! by bob?")
         self.different("what is the derivative of n!?", "what is the derivative of n?", Veto.CONTENT)
 
+    def test_a_comma_behind_a_name_that_looks_like_a_small_word_says_nothing(self) -> None:
+        """US is marked, and no sign: whatever makes the signs of a question be looked at."""
+        self.same("In the US, who teaches Python?", "Who teaches Python in the US?")
+        self.same('In the US, who wrote "Dune"?', 'Who wrote "Dune" in the US?')
+        self.same("Hi! In the US, who pays?", "Who pays in the US?")
+        self.different("what does ?. do in Kotlin", "what does ? do in Kotlin", Veto.CONTENT)
+        self.different("what is ^, in Python", "what is ^ in Python", Veto.CONTENT)
+
     def test_a_sign_that_stands_alone_at_the_end_is_asked_about(self) -> None:
         """But one that ends a sentence."""
         self.different("when do I use a ;", "when do I use a :", Veto.CONTENT)
@@ -276,9 +284,12 @@ class PatternsTest(unittest.TestCase):
         self.assertIsNone(phrases.at(["a"], 1))
 
     def test_every_phrase_of_a_text_is_found(self) -> None:
-        """One for each place where one begins, also inside another; where no word begins one, none can be there."""
+        """At each place where one begins, also inside another; where no word begins one, none is there."""
         phrases = Phrases([("a b c", 3), ("b", 1), ("x y", 2)])
-        self.assertEqual(phrases.within(["a", "b", "c", "b", "a"]), [(3, 3), (1, 1), (1, 1)])
-        for words, may in ((["x", "c"], True), (["y", "c"], False), ([], False)):
+        self.assertEqual(phrases.within(["a", "b", "c", "b", "a"]), [(0, (3, 3)), (1, (1, 1)), (3, (1, 1))])
+        for words in (["x", "c"], ["y", "c"], []):
             self.assertEqual(phrases.within(words), [])
-            self.assertEqual(phrases.may_be_in(words), may)
+
+    def test_the_words_with_which_a_phrase_begins_are_known(self) -> None:
+        """So that nothing is looked for where none can be."""
+        self.assertEqual(set(Phrases([("a|b c", 1), ("[x] y", 2)]).starts), {"a", "b", "x", "y"})

@@ -70,12 +70,13 @@ def settled(opening: Opening, said: Said) -> tuple[Opening, Said]:
     """The question in the one construction and order in which it is compared."""
     for construction in _CONSTRUCTIONS.get(opening.frame, ()):
         opening, said = construction(opening, said)
-    return opening, said._replace(tokens=_in_one_order(_converted(said.tokens)))
+    tokens = _in_one_order(_converted(said.tokens))
+    return opening, said if tokens is said.tokens else Said(tokens, said.kind, said.mode)
 
 
 def _without_located(opening: Opening, said: Said) -> tuple[Opening, Said]:
     if said.kind == "be" and said.tokens and said.tokens[-1].key == "located":
-        return opening, said._replace(tokens=said.tokens[:-1])
+        return opening, Said(said.tokens[:-1], said.kind, said.mode)
     return opening, said
 
 

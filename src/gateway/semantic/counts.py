@@ -12,7 +12,7 @@ is asked. Rules:
 from collections.abc import Sequence
 from enum import Enum, auto
 from functools import lru_cache
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Final
 
 from gateway.semantic import lexicon
@@ -39,34 +39,43 @@ def counted(words: Sequence[str], frame: Frame | None, subject: int | None) -> l
     frame    None where no verb in the third person may follow
     subject  where the one begins that stands behind an auxiliary; None if there is none
     """
+    if subject is None:
+        return _in_phrases("", words, frame)
+    before = words[:subject]
+    is_one_phrase = all(map(_may_be_counted, before))
+    counts = [_UNTOLD] * len(before) if is_one_phrase else _in_phrases("", before, None)
+    return counts + _in_phrases(_SUBJECT, words[subject:], None)
+
+
+def _in_phrases(opener: str, words: Sequence[str], frame: Frame | None) -> list[Count]:
+    """Of words behind an opener, "" for none: each run of those that may be counted is a phrase."""
     counts: list[Count] = []
-    opener, phrase = "", list[str]()
-    for place, word in enumerate([*words, ""]):
-        if place == subject:
-            counts += _in_phrase(opener, phrase, None) if opener and phrase else [_UNTOLD] * len(phrase)
-            opener, phrase = _SUBJECT, []
-        if is_noun(word) and word not in _INDEFINITE:
-            phrase.append(word)
-            continue
-        if phrase:
-            counts += _in_phrase(opener, phrase, frame if len(counts) < 2 else None)
-            phrase = []
-        counts.append(_UNTOLD)
-        opener = word
-    return counts[:-1]
+    for is_phrase, run in groupby(words, _may_be_counted):
+        part = list(run)
+        if is_phrase:
+            counts += _in_phrase(opener, part, frame if len(counts) < 2 else None)
+        else:
+            counts += [_UNTOLD] * len(part)
+            opener = part[-1]
+    return counts
+
+
+@lru_cache(REMEMBERED)
+def _may_be_counted(word: str) -> bool:
+    return is_noun(word) and word not in _INDEFINITE
 
 
 def _in_phrase(opener: str, phrase: Sequence[str], frame: Frame | None) -> list[Count]:
     """Of the words between two small ones; `frame` is None unless the phrase begins what is said."""
-    endings = [_ending(word) for word in phrase]
-    if frame and (verb := 0 if frame is Frame.WHO and not opener else _verb(endings)) is not None:
-        endings[verb] = _UNTOLD
     if opener in _DEFINITE or opener == _SUBJECT:
         least = 0
     elif opener in _INDEFINITE or any(map(is_cardinal, phrase)):
-        least = len(phrase)
+        return [_UNTOLD] * len(phrase)
     else:
         least = 1 if phrase[1:] or not opener else 0
+    endings = list(map(_ending, phrase))
+    if frame and (verb := 0 if frame is Frame.WHO and not opener else _verb(endings)) is not None:
+        endings[verb] = _UNTOLD
     return [
         _UNTOLD if place < least or (place and _shows(phrase[place - 1], endings[place - 1])) else ending
         for place, ending in enumerate(endings)
@@ -96,9 +105,10 @@ def _ending(word: str) -> Count:
 
 def is_cardinal(word: str) -> bool:
     """Whether a word says how many: five, 5; not fifth."""
-    return word[-1:].isdigit() or (word in lexicon.NUMBERS and lexicon.NUMBERS[word].isdigit())
+    return word[-1:].isdigit() or word in _CARDINALS
 
 
+_CARDINALS: Final = frozenset({word for word, value in lexicon.NUMBERS.items() if value.isdigit()})
 _SUBJECT: Final = " "
 """Opens a subject that stands right behind an auxiliary; no word of a text is blank."""
 _DEFINITE: Final = word_set("the my our your his her its their 's")

@@ -18,7 +18,7 @@ from gateway.semantic.frames import Frame, framed
 from gateway.semantic.grammar import AUXILIARIES, CLOSED
 from gateway.semantic.manners import Asked
 from gateway.semantic.patterns import Phrases, word_set
-from gateway.semantic.pauses import PAUSES
+from gateway.semantic.pauses import without_pauses
 from gateway.semantic.question import Question, read_words
 from gateway.semantic.text import in_words
 
@@ -59,7 +59,7 @@ def read_eligible(text: str) -> Question | Ineligible:
 
 def _words_refusal(asked: Asked) -> Ineligible | None:
     """What its words tell."""
-    words = [word for word in asked.words if word not in PAUSES]
+    words = without_pauses(asked.words)
     if not words:
         return Ineligible.TOO_LITTLE
     if len(words) > MOST_WORDS:
@@ -104,7 +104,7 @@ def _is_english(words: Sequence[str]) -> bool:
 
 
 def _meaning_refusal(words: Sequence[str], *, embedded: bool) -> Ineligible | None:
-    said = {found.value for found in _phrases.within(words)}
+    said = {found.value for _, found in _phrases.within(words)}
     if Ineligible.TIME_BOUND in said:
         return Ineligible.TIME_BOUND
     if Ineligible.DEIXIS in said or _points_outside(words):
@@ -116,7 +116,7 @@ def _meaning_refusal(words: Sequence[str], *, embedded: bool) -> Ineligible | No
 
 def _says_enough(words: Sequence[str], *, embedded: bool) -> bool:
     """A word of content in a question, two where nothing shows that it is one."""
-    content = sum([word not in CLOSED for word in words])
+    content = len(words) - sum(map(CLOSED.__contains__, words))
     return content > 1 or (content == 1 and framed(words, embedded=embedded).opening.frame is not Frame.STATEMENT)
 
 

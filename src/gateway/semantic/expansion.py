@@ -11,12 +11,14 @@ Rules:
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import chain
 from typing import Final
 
 from gateway.semantic import lexicon
 from gateway.semantic.grammar import MENTIONS, is_noun
 from gateway.semantic.inflection import PAST, PROGRESSIVE
-from gateway.semantic.patterns import Phrases
+from gateway.semantic.patterns import REMEMBERED, Phrases
 
 _DIGITS_AND_LETTERS: Final = re.compile(r"(\d+(?:[.,]\d+)*)([^\W\d_]+)")
 _ORDINAL: Final = re.compile(r"\d+(?:st|nd|rd|th)")
@@ -26,7 +28,6 @@ _ONES: Final = {word: int(value) for word, value in lexicon.NUMBERS.items() if v
 _TENS: Final = {
     word: int(value) for word, value in lexicon.NUMBERS.items() if value.endswith("0") and 19 < int(value) < 91
 }
-_NOT_AS_WRITTEN: Final = lexicon.MISSPELLINGS.keys() | lexicon.CONTRACTIONS.keys()
 _UNIT_NAMES: Final = frozenset(name for names in lexicon.UNITS for name in names.split())
 
 
@@ -37,13 +38,7 @@ def expanded(words: Iterable[str]) -> list[str]:
         return words
     if "&" in words:
         words = _with_and(words)
-    written_out: list[str] = []
-    for word in words:
-        if word not in _NOT_AS_WRITTEN and (word.isalpha() or word.isdecimal()):
-            written_out.append(word)
-        else:
-            written_out += _parts(lexicon.MISSPELLINGS.get(word, word))
-    return list(_joined(written_out)) if _phrases.may_be_in(written_out) else written_out
+    return _joined(list(chain.from_iterable(map(_parts, words))))
 
 
 def _with_and(words: Sequence[str]) -> list[str]:
@@ -58,36 +53,35 @@ def _is_name(word: str) -> bool:
     return len(word) > 1 and word.isalpha() and is_noun(word)
 
 
-def _parts(word: str) -> Iterator[str]:
+@lru_cache(REMEMBERED)
+def _parts(word: str) -> Sequence[str]:
+    word = lexicon.MISSPELLINGS.get(word, word)
     if word in lexicon.CONTRACTIONS:
-        yield from lexicon.CONTRACTIONS[word].split()
-    elif "'" in word:
-        yield from _without_ending(word)
-    elif word[0].isdigit():
-        yield from _parted_number(word)
-    elif "-" in word and word.split("-", 1)[0] in lexicon.NUMBERS:
-        yield from _numbered(word.split("-"))
-    else:
-        yield word
+        return lexicon.CONTRACTIONS[word].split()
+    if word.isalpha() or word.isdecimal():
+        return (word,)
+    if "'" in word:
+        return _without_ending(word)
+    if word[0].isdigit():
+        return _parted_number(word)
+    return _numbered(word.split("-")) if word.split("-", 1)[0] in lexicon.NUMBERS else (word,)
 
 
-def _without_ending(word: str) -> Iterator[str]:
+def _without_ending(word: str) -> Sequence[str]:
     for ending, meaning in lexicon.CONTRACTED_ENDINGS.items():
         if word.endswith(ending) and word != ending:
-            yield word.removesuffix(ending)
-            yield meaning
-            return
-    yield word
+            return word.removesuffix(ending), meaning
+    return (word,)
 
 
-def _parted_number(word: str) -> Iterator[str]:
+def _parted_number(word: str) -> Sequence[str]:
     if _ORDINAL.fullmatch(word):
-        yield str(int(word[:-2])) + "th" if len(word) < 20 else word
-        return
+        return (str(int(word[:-2])) + "th" if len(word) < 20 else word,)
     first, *others = word.split("-")
     match = _DIGITS_AND_LETTERS.fullmatch(first)
-    yield from match.groups() if match and match[2] in _UNIT_NAMES and first not in _NETWORKS else [first]
-    yield from others
+    if match and match[2] in _UNIT_NAMES and first not in _NETWORKS:
+        return *match.groups(), *others
+    return first, *others
 
 
 def _numbered(parts: Sequence[str]) -> Sequence[str]:
@@ -97,16 +91,14 @@ def _numbered(parts: Sequence[str]) -> Sequence[str]:
     return parts
 
 
-def _joined(words: Sequence[str]) -> Iterator[str]:
-    place = 0
-    while place < len(words):
-        found = _phrases.at(words, place)
-        if found is None:
-            yield words[place]
-            place += 1
-        else:
-            yield from found.value.split()
-            place += found.length
+def _joined(words: list[str]) -> list[str]:
+    joined: list[str] = []
+    end = 0
+    for place, found in _phrases.within(words):
+        if place >= end:
+            joined += [*words[end:place], *found.value.split()]
+            end = place + found.length
+    return joined + words[end:]
 
 
 def _phrasal_rows() -> Iterator[tuple[str, str]]:

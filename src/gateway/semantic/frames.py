@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from msgspec import Struct
+
 from gateway.semantic.grammar import AUXILIARIES
 from gateway.semantic.patterns import Phrases, word_set
 
@@ -193,7 +195,7 @@ _openings: Final = Phrases(ROWS)
 _embedded_openings: Final = Phrases(EMBEDDED_ROWS)
 
 
-class Framed(NamedTuple):
+class Framed(Struct, frozen=True):
     """A question behind its opening."""
 
     opening: Opening

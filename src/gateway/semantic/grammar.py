@@ -82,4 +82,4 @@ CLOSED: Final = (
 
 def is_noun(word: str) -> bool:
     """Whether a word may name something: content that is no sign; "" is none."""
-    return word != "" and word not in CLOSED and word[0].isalnum()
+    return word[:1].isalnum() and word not in CLOSED

@@ -8,12 +8,13 @@ Decides which words are compared as they are written. Rules:
 """
 
 from collections.abc import Sequence
-from itertools import pairwise
+from functools import lru_cache
+from itertools import compress, count
 from typing import Final
 
 from gateway.semantic import lexicon
 from gateway.semantic.grammar import CLOSED
-from gateway.semantic.patterns import word_set
+from gateway.semantic.patterns import REMEMBERED, word_set
 
 _COMMAND_SIGNS: Final = frozenset("-%\\$@")
 _SYMBOLS: Final = word_set("kg mg km cm mm ml mb gb tb")
@@ -34,14 +35,12 @@ def exact(written: Sequence[str], starts: Sequence[bool] | None) -> frozenset[st
     written  every word and sign, in order
     starts   which of them begin a sentence; None where capitals tell nothing
     """
-    told = {
-        form
-        for before, piece in pairwise(["", *written])
-        if (len(piece) <= _LONGEST_SYMBOL or before in _COMMAND_SIGNS or piece[0].isdigit())
-        and (form := _symbol(piece, before))
-    }
+    places = set(compress(count(), map(_may_tell, written)))
+    behind = {place + 1 for place in places} - {len(written)}
+    told = {form for place in places | behind if (form := _symbol(written[place], written[place - 1] if place else ""))}
     if starts is not None:
-        told.update([name for piece, start in zip(written, starts, strict=True) if (name := _short_name(piece, start))])
+        pieces = zip(written, starts, strict=True)
+        told.update([name for piece, start in pieces if not piece.islower() and (name := _short_name(piece, start))])
     return frozenset(told)
 
 
@@ -57,6 +56,14 @@ def written_otherwise(one: frozenset[str], other: frozenset[str]) -> str | None:
     return None
 
 
+@lru_cache(REMEMBERED)
+def _may_tell(piece: str) -> bool:
+    """Whether its case may tell, or that of what stands behind it: most words are no letters, signs or numbers."""
+    if len(piece) == 1 and piece.isalpha():
+        return piece not in _SAME_IN_BOTH
+    return piece in _COMMAND_SIGNS or piece[0].isdigit() or piece[-1].isdigit() or piece.lower() in _SYMBOLS
+
+
 def _symbol(piece: str, before: str) -> str:
     """The word as it is compared; "" if it is not."""
     if before in _COMMAND_SIGNS:
@@ -67,7 +74,7 @@ def _symbol(piece: str, before: str) -> str:
         piece = piece.lstrip(_DIGITS)
         is_measured = piece.isalpha() and len(piece) <= _LONGEST_SYMBOL
     else:
-        is_measured = before[-1:].isdigit() or piece.lower() in _SYMBOLS
+        is_measured = (before[-1:].isdigit() and len(piece) <= _LONGEST_SYMBOL) or piece.lower() in _SYMBOLS
     return piece if is_measured and piece.lower() not in _NO_SYMBOLS else ""
 
 

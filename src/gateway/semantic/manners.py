@@ -9,7 +9,9 @@ Rules:
 """
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
+
+from msgspec import Struct
 
 from gateway.semantic.grammar import ARTICLES, AUXILIARIES, MENTIONS, PREPOSITIONS, QUESTION_WORDS
 from gateway.semantic.patterns import Phrases
@@ -116,9 +118,10 @@ _claiming: Final = Phrases((pattern, None) for pattern in CLAIMS)
 _opening: Final = Phrases((pattern, None) for pattern in OPENERS)
 _closing: Final = Phrases((" ".join(reversed(pattern.split())), None) for pattern in CLOSERS)
 _asking: Final = Phrases((pattern, None) for pattern in ASKING)
+_PREFACES: Final = _opening.starts | _asking.starts | _claiming.starts
 
 
-class Asked(NamedTuple):
+class Asked(Struct, frozen=True):
     """A question without manners; `embedded` if it stood behind `tell me` and the like."""
 
     words: Sequence[str]
@@ -132,8 +135,7 @@ def bare(words: Sequence[str]) -> Asked:
     if MENTIONS.isdisjoint(words):
         words = words[: _end(words)]
     start, embedded = 0, False
-    while True:
-        place = _skip_pauses(words, start)
+    while (place := _skip_pauses(words, start)) < len(words) and words[place] in _PREFACES:
         if found := _asking.at(words, place):
             after = _skip_pauses(words, place + found.length)
             if after < len(words) and words[after] in _EMBEDDED_STARTS:
@@ -144,7 +146,8 @@ def bare(words: Sequence[str]) -> Asked:
             continue
         if (found := _claiming.at(words, place)) and _may_be_claimed(words, place + found.length):
             return Asked(["if", *words[place + found.length :]], True)
-        return Asked(words[place:], embedded)
+        break
+    return Asked(words[place:], embedded)
 
 
 def _may_follow_a_greeting(words: Sequence[str], place: int) -> bool:

@@ -4,8 +4,8 @@ A table of patterns becomes a tree of words, so that finding the longest phrase 
 word of it, however long the table and the text are.
 """
 
-from collections.abc import Iterable, Sequence
-from itertools import product
+from collections.abc import Iterable, Sequence, Set
+from itertools import compress, product
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
@@ -13,8 +13,8 @@ T = TypeVar("T")
 REMEMBERED: Final = 2048
 """Words of which it is remembered what was found out about each: a question is made of few, and each is met often."""
 
-_VALUE: Final = ""
-"""Where a node of the tree keeps the value of the phrase that ends there: no word is empty."""
+_FOUND: Final = ""
+"""Where a node of the tree keeps what is found of the phrase that ends there: no word is empty."""
 
 
 class Found(NamedTuple, Generic[T]):
@@ -27,42 +27,40 @@ class Found(NamedTuple, Generic[T]):
 class Phrases(Generic[T]):
     """A table of patterns, each with a value. Never changed after it was made."""
 
-    __slots__ = ("_tree",)
+    __slots__ = ("_most_words", "_tree")
 
     def __init__(self, rows: Iterable[tuple[str, T]]) -> None:
         """rows  (pattern, value); of two rows for the same phrase the first wins"""
         self._tree: dict[str, Any] = {}
+        self._most_words = 0
         for pattern, value in rows:
             for phrase in expand(pattern):
                 node = self._tree
                 for word in phrase:
                     node = node.setdefault(word, {})
-                node.setdefault(_VALUE, value)
+                node.setdefault(_FOUND, Found(len(phrase), value))
+                self._most_words = max(self._most_words, len(phrase))
 
     def at(self, words: Sequence[str], place: int) -> Found[T] | None:
         """The longest phrase that begins at `place`."""
-        node = self._tree.get(words[place]) if place < len(words) else None
-        if node is None:
-            return None
-        longest, length = None, 0
-        for end in range(place + 1, len(words) + 1):
-            if _VALUE in node:
-                longest, length = node, end - place
-            node = node.get(words[end]) if end < len(words) else None
+        node: Any = self._tree
+        longest: Found[T] | None = None
+        for word in words[place : place + self._most_words]:
+            node = node.get(word)
             if node is None:
                 break
-        return None if longest is None else Found(length, longest[_VALUE])
+            longest = node.get(_FOUND, longest)
+        return longest
 
-    def may_be_in(self, words: Sequence[str]) -> bool:
-        """Whether a word is there with which a phrase begins: in most texts none is."""
-        return not self._tree.keys().isdisjoint(words)
+    @property
+    def starts(self) -> Set[str]:
+        """The words with which a phrase begins."""
+        return self._tree.keys()
 
-    def within(self, words: Sequence[str]) -> list[Found[T]]:
-        """The longest phrase at each place where one begins."""
-        if not self.may_be_in(words):
-            return []
-        starts = [place for place, word in enumerate(words) if word in self._tree]
-        return [found for place in starts if (found := self.at(words, place)) is not None]
+    def within(self, words: Sequence[str]) -> list[tuple[int, Found[T]]]:
+        """Each place where a phrase begins, and the longest one there."""
+        places = compress(range(len(words)), map(self._tree.__contains__, words))
+        return [(place, found) for place in places if (found := self.at(words, place)) is not None]
 
 
 def word_set(words: str) -> frozenset[str]:

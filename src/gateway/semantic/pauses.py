@@ -9,7 +9,8 @@ Rules:
 - quotes in pairs go: what they quote is compared elsewhere
 """
 
-from collections.abc import Set
+from collections.abc import Iterable, Set
+from itertools import filterfalse
 from typing import Final
 
 from gateway.semantic import lexicon
@@ -43,7 +44,7 @@ def without_silent(pieces: list[str], apart: Set[int]) -> list[str]:
             if place in apart:
                 says = is_within or piece not in _ENDS
             elif is_within and (
-                before.endswith(MARK) or (of_terms and _is_code(piece, before, pieces[place + 1], place))
+                _is_marked_sign(before) or (of_terms and _is_code(piece, before, pieces[place + 1], place))
             ):
                 says = True
             else:
@@ -52,6 +53,16 @@ def without_silent(pieces: list[str], apart: Set[int]) -> list[str]:
         elif piece not in paired:
             kept.append(piece)
     return kept
+
+
+def without_pauses(words: Iterable[str]) -> list[str]:
+    """The words alone, where it does not matter how they are parted."""
+    return list(filterfalse(PAUSES.__contains__, words))
+
+
+def _is_marked_sign(before: str) -> bool:
+    """Whether a sign that says something stands there: a small word that is a name has a mark, too."""
+    return before.endswith(MARK) and not before[0].isalnum()
 
 
 def _is_factorial(piece: str, before: str) -> bool:

@@ -1,7 +1,9 @@
 """A question, read: everything of a text that two questions are compared by."""
 
+from collections.abc import Sequence
 from hashlib import sha256
-from typing import Final, NamedTuple
+from itertools import filterfalse
+from typing import Final
 
 from msgspec import Struct
 
@@ -14,7 +16,7 @@ from gateway.semantic.plain import quotations
 from gateway.semantic.rewording import reworded
 from gateway.semantic.slots import slotted
 from gateway.semantic.text import Text, in_words
-from gateway.semantic.tokens import OF, Said, said
+from gateway.semantic.tokens import OF, Token, said
 from gateway.semantic.words import Capitals
 
 VERSION: Final = 5
@@ -24,14 +26,14 @@ BINDERS: Final = frozenset({OF, POSSESSIVE})
 """Keys that are not part of a question's key: `Chile's capital` is the capital of Chile."""
 
 
-class Counts(NamedTuple):
+class Counts(Struct, frozen=True, array_like=True):
     """Keys of nouns that are one thing, and of those that are many."""
 
     one: frozenset[str]
     many: frozenset[str]
 
 
-class Articles(NamedTuple):
+class Articles(Struct, frozen=True, array_like=True):
     """Keys of what has `the` before it, and of what has `a`."""
 
     definite: frozenset[str]
@@ -75,12 +77,13 @@ def read_words(text: Text) -> Question:
     words = slotted(text.words)
     asked = text.asked if words is text.words else bare(words)
     clause = direct(asked.words) if asked.embedded else unfronted(asked.words)
-    opening, rest = framed(reworded(list(clause)), embedded=asked.embedded)
-    opening, told = settled(opening, said(rest, opening.frame, embedded=asked.embedded))
+    found = framed(reworded(list(clause)), embedded=asked.embedded)
+    opening, told = settled(found.opening, said(found.rest, found.opening.frame, embedded=asked.embedded))
     keys = tuple([token.key for token in told.tokens])
+    marked = [token for token in told.tokens if token.article or token.counts is not Count.UNTOLD]
     quoted = quotations(text.plain)
     mode, sense = told.mode or opening.mode, told.kind or opening.sense
-    document = (VERSION, opening.frame.value, mode, quoted, sorted([key for key in keys if key not in BINDERS]))
+    document = (VERSION, str(opening.frame), mode, quoted, sorted(filterfalse(BINDERS.__contains__, keys)))
     return Question(
         text.typed,
         opening.frame,
@@ -89,15 +92,15 @@ def read_words(text: Text) -> Question:
         quoted,
         keys,
         text.capitals,
-        Counts(_counted_as(Count.ONE, told), _counted_as(Count.MANY, told)),
-        Articles(_behind("the", told), _behind("a", told)),
+        Counts(_counted_as(Count.ONE, marked), _counted_as(Count.MANY, marked)),
+        Articles(_behind("the", marked), _behind("a", marked)),
         sha256(repr(document).encode()).digest(),
     )
 
 
-def _counted_as(count: Count, told: Said) -> frozenset[str]:
-    return frozenset([token.key for token in told.tokens if token.counts is count])
+def _counted_as(count: Count, tokens: Sequence[Token]) -> frozenset[str]:
+    return frozenset([token.key for token in tokens if token.counts is count])
 
 
-def _behind(article: str, told: Said) -> frozenset[str]:
-    return frozenset([token.key for token in told.tokens if token.article == article])
+def _behind(article: str, tokens: Sequence[Token]) -> frozenset[str]:
+    return frozenset([token.key for token in tokens if token.article == article])

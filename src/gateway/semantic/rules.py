@@ -115,14 +115,16 @@ def order(asked: Question, stored: Question) -> str | None:
 
 def count(asked: Question, stored: Question) -> str | None:
     """The file is not the files; a file and files may be one question."""
-    return _opposed(asked.counts, stored.counts)
+    one, other = asked.counts, stored.counts
+    return _opposed((one.one, one.many), (other.one, other.many))
 
 
 def article(asked: Question, stored: Question) -> str | None:
     """The matrix is not a matrix, nor are the doors doors; beside other words an article may be left out."""
     if len(asked.keys) == 1 and asked.articles.definite != stored.articles.definite:
         return asked.keys[0]
-    return _opposed(asked.articles, stored.articles)
+    one, other = asked.articles, stored.articles
+    return _opposed((one.definite, one.indefinite), (other.definite, other.indefinite))
 
 
 RULES: Final[tuple[tuple[Veto, Rule], ...]] = (
@@ -141,10 +143,15 @@ RULES: Final[tuple[tuple[Veto, Rule], ...]] = (
     (Veto.ARTICLE, article),
 )
 
+BESIDE_THE_KEY: Final = frozenset({Veto.CAPITALS, Veto.SENSE, Veto.TOO_LITTLE, Veto.ORDER, Veto.COUNT, Veto.ARTICLE})
+"""In what two questions of one key may differ: all else is in the key."""
+
+_RULES_WITHIN_A_KEY: Final = tuple((veto, rule) for veto, rule in RULES if veto in BESIDE_THE_KEY)
+
 
 def difference(asked: Question, stored: Question) -> Refutation | None:
     """The first difference that a rule sees; None if no rule sees one."""
-    for veto, rule in RULES:
+    for veto, rule in _RULES_WITHIN_A_KEY if asked.key == stored.key else RULES:
         detail = rule(asked, stored)
         if detail is not None:
             return Refutation(veto, detail)
@@ -161,8 +168,6 @@ def _opposed(one: Sequence[frozenset[str]], other: Sequence[frozenset[str]]) -> 
 
 
 def _unmatched(asked: Question, stored: Question, is_of_kind: Callable[[str], bool]) -> str | None:
-    if asked.key == stored.key:
-        return None
     one, other = (Counter(filter(is_of_kind, question.keys)) for question in (asked, stored))
     if one == other:
         return None

@@ -16,7 +16,7 @@ and signs included. Rules:
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Final
 
 from msgspec import Struct
 
@@ -26,7 +26,7 @@ from gateway.semantic.frames import HOLDS_AUXILIARY, Frame
 from gateway.semantic.grammar import ARTICLES, AUXILIARIES, CLOSED, MENTIONS, PREPOSITIONS, PRONOUNS, SILENT, is_noun
 from gateway.semantic.inflection import american, form_of
 from gateway.semantic.patterns import REMEMBERED
-from gateway.semantic.pauses import PAUSES
+from gateway.semantic.pauses import without_pauses
 
 OF: Final = "of"
 NUMBER: Final = "#"
@@ -45,7 +45,7 @@ class Token(Struct, frozen=True):
     counts: Count = Count.UNTOLD
 
 
-class Said(NamedTuple):
+class Said(Struct, frozen=True):
     """What stands behind the opening: tokens in order, kind and mode of the first auxiliary ("" if there is none)."""
 
     tokens: list[Token]
@@ -55,14 +55,18 @@ class Said(NamedTuple):
 
 def said(words: Sequence[str], frame: Frame, *, embedded: bool) -> Said:
     """The tokens of the words behind an opening; behind `tell me` a subject stands before its auxiliary."""
-    words = [word for word in words if word not in PAUSES]
+    words = without_pauses(words)
     place = _first_auxiliary(words) if frame in HOLDS_AUXILIARY else None
     if place is None:
         return Said(_tokens(words, _counted(words, frame)), "", "")
     auxiliary = AUXILIARIES[words[place]]
     rest = words[:place] + words[place + 1 :]
     if frame is Frame.WHAT and place == 0 and len(rest) == 2 and rest[1] == "mean":
-        return Said([Token(rest[0] if rest[0] in CLOSED else _key(rest[0])), Token("mean")], *auxiliary)
+        return Said(
+            [Token(rest[0] if rest[0] in CLOSED else _key(rest[0], False)), Token("mean")],
+            auxiliary.kind,
+            auxiliary.mode,
+        )
     if auxiliary.kind == "do" and rest and rest[-1] == "have":
         rest.pop()
     kind = auxiliary.kind + LATER if place and not embedded and frame is not Frame.REASON else auxiliary.kind
@@ -99,19 +103,21 @@ def _tokens(words: Sequence[str], counts: Sequence[Count]) -> list[Token]:
     tokens: list[Token] = []
     keeps_all = not MENTIONS.isdisjoint(words)
     of_works = not lexicon.TERMS.isdisjoint(words) or any(map(_is_of_works, filter(str.isalpha, words)))
-    article, behind_number, behind_unit, before = "", False, False, ""
+    article = key = before = ""
+    unit: str | None = None
     for (word, following), count in zip(pairwise([*words, ""]), counts, strict=True):
-        if word in ARTICLES and is_noun(following) and not (keeps_all or is_cardinal(following)):
-            article = "the" if word == "the" else "a"
-            continue
-        if word == OF and behind_unit:
-            continue
-        if word in SILENT and not (keeps_all or before in _LISTS or following in _LISTS_OR_ENDS):
-            continue
-        unit = _UNITS.get(word) if behind_number else None
-        key = unit or (word if keeps_all else _key(word, of_works=of_works))
+        if word in _PERHAPS_SILENT:
+            if word in ARTICLES and is_noun(following) and not (keeps_all or is_cardinal(following)):
+                article = "the" if word == "the" else "a"
+                continue
+            if word == OF and unit:
+                continue
+            if word in SILENT and not (keeps_all or before in _LISTS or following in _LISTS_OR_ENDS):
+                continue
+        unit = _UNITS.get(word) if key[:1] == NUMBER else None
+        key = unit or (word if keeps_all else _key(word, of_works))
         tokens.append(Token(key, article, count))
-        article, behind_number, behind_unit, before = "", key[0] == NUMBER, unit is not None, word
+        article, before = "", word
     return tokens
 
 
@@ -120,12 +126,10 @@ def _is_of_works(word: str) -> bool:
     return form_of(word).base in lexicon.WORKS
 
 
-def _key(word: str, *, of_works: bool = False) -> str:
-    return NUMBER + word if word[0].isdigit() else _key_of_word(word, of_works)
-
-
 @lru_cache(REMEMBERED)
-def _key_of_word(word: str, of_works: bool) -> str:
+def _key(word: str, of_works: bool) -> str:
+    if word[0].isdigit():
+        return NUMBER + word
     if number := lexicon.NUMBERS.get(word):
         return NUMBER + number
     if word in PRONOUNS:
@@ -133,6 +137,7 @@ def _key_of_word(word: str, of_works: bool) -> str:
     return word if word in CLOSED else key_of(word, of_works=of_works)
 
 
+_PERHAPS_SILENT: Final = ARTICLES | SILENT | {OF}
 _LISTS: Final = PREPOSITIONS | {"and", "or"}
 _LISTS_OR_ENDS: Final = _LISTS | {""}
 _UNITS: Final = {name: f"{names.split()[0]} unit" for names in lexicon.UNITS for name in names.split()}

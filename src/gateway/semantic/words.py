@@ -61,7 +61,7 @@ def scan(text: str) -> Words:
         if run[0] in PAUSES:
             apart.add(len(written))
         written += _PIECE.findall(run)
-    lower = [piece.lower() for piece in written]
+    lower = list(map(str.lower, written))
     if "," in text:
         lower = [piece.replace(",", "") if _THOUSANDS.fullmatch(piece) else piece for piece in lower]
     starts: list[bool] | None = None
@@ -69,7 +69,7 @@ def scan(text: str) -> Words:
         starts = _starts(written)
         titled = _is_titled(written, starts)
         lower = [
-            low if start else _named(piece, low, following, titled)
+            low if start or low == piece else _named(piece, low, following, titled)
             for piece, low, start, following in zip(written, lower, starts, [*written[1:], ""], strict=True)
         ]
         if titled:
