@@ -233,6 +233,8 @@ if __name__ == "__main__":
     for mistake in mistakes:
         _limits |= LIMITS.get(mistake, {})
     for owner, name, broken in [*patches, (cli, "load_config", _with_limits)]:
+        if not hasattr(owner, name):
+            raise AttributeError(f"{owner} has no {name} that could be wrong")
         setattr(owner, name, broken)
     fronts = [FRONTS[mistake] for mistake in mistakes if mistake in FRONTS]
     around = [AROUND[mistake] for mistake in mistakes if mistake in AROUND]
