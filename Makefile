@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check format lint types contracts clients bench guard evals soak overload probes mutants cov clean
+.PHONY: help serve test check format lint types contracts clients bench guard evals soak overload probes mutants pythons cov clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  %-10s %s\n", $$1, $$2 }'
@@ -56,6 +56,9 @@ probes: $(VENV)/.develops ## Try to break a real gateway; fails if anything is f
 mutants: $(VENV)/.develops ## Break the semantic verifier in every place; each must be noticed (some minutes)
 	$(BIN)/python -m evals.mutants_verifier $(ARGS)
 
+pythons: $(VENV)/.develops ## A telling part of the tests under each other Python that is supported and found here
+	$(BIN)/python -m tests.pythons $(ARGS)
+
 cov: $(VENV)/.develops ## Branch coverage of the tests
 	$(BIN)/coverage run -m unittest && $(BIN)/coverage report --skip-covered
 
@@ -63,8 +66,8 @@ clean: ## Remove what was installed and built
 	rm -rf $(VENV) build src/*.egg-info .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
 $(VENV)/bin/python:
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12")'
-	$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, and $(PYTHON) is %d.%d: make PYTHON=python3.12" % sys.version_info[:2])'
+	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
 $(VENV)/.serves: $(VENV)/bin/python pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable .

@@ -67,6 +67,7 @@ class GroupCommitCase(unittest.TestCase):
                 on_error=self.errors.append,
                 on_failed=lambda doing, error: self.errors.append(error),
             )
+        self.addCleanup(store._writer.close)  # of a lost ledger it is left to the end of the process
         self.addCleanup(store.close)
         return store
 

@@ -285,6 +285,7 @@ class RealWorld:
 
     def __exit__(self, *_: object) -> None:
         self.books.close()
+        self.books.store._writer.close()  # of a lost ledger it is left to the end of the process
         self._data_dir.close()
         if self._folder:
             self._folder.cleanup()

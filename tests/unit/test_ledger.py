@@ -767,6 +767,7 @@ class CrashTest(LedgerCase):
             ("", False, "two", False),
         ):
             with self.subTest(former=former, clean=clean, present=present):
+                self.book.crash()
                 self.book.open(machine_boot=former)
                 if clean:
                     self.book.run(self.book.ledger.close())

@@ -95,6 +95,7 @@ class StoreCase(unittest.TestCase):
                 on_works=self.works.append,
                 on_lost=self.lost.append,
             )
+        self.addCleanup(store._writer.close)  # of a lost ledger it is left to the end of the process
         self.addCleanup(store.close)
         return store
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from unittest import mock
 
 from tests import _paths
-from tests.side_by_side import Outcome, conclude, modules, run_all, run_module
+from tests.side_by_side import Outcome, conclude, main, modules, run_all, run_module
 
 IMPORT = re.compile(r"^\s*(?:from|import) hypothesis\b", re.MULTILINE)
 
@@ -35,6 +35,12 @@ FAILS = """import unittest
 class ATest(unittest.TestCase):
     def test_a(self): self.fail("as it must")
     def test_b(self): self.assertTrue(True)
+"""
+LEAVES = """import unittest
+class Left:
+    def __del__(self): raise ResourceWarning("left open")
+class ATest(unittest.TestCase):
+    def test_a(self): Left()
 """
 DIES = "import os\nos._exit(3)\n"
 
@@ -61,11 +67,12 @@ class SideBySideTest(unittest.TestCase):
         self.assertEqual(len(found), len(files))
 
     def test_each_module_is_told_as_it_ended(self) -> None:
-        """Failures whole and at once; a module without a test, and one whose process dies, have failed."""
+        """Failures whole, at once; one without a test, that leaves anything open, or whose process dies has failed."""
         with tempfile.TemporaryDirectory() as folder, mock.patch.object(sys, "path", [folder, *sys.path]):
-            for name, text in (("passes", PASSES), ("fails", FAILS), ("empty", ""), ("dies", DIES)):
+            texts = {"passes": PASSES, "fails": FAILS, "leaves": LEAVES, "empty": "", "dies": DIES}
+            for name, text in texts.items():
                 (Path(folder) / f"{name}_side_by_side.py").write_text(text)
-            names = [f"{name}_side_by_side" for name in ("passes", "fails", "empty", "dies")]
+            names = [f"{name}_side_by_side" for name in texts]
             with contextlib.redirect_stdout(io.StringIO()) as said:
                 done = {one.module.partition("_")[0]: one for one in run_all(names, 1)}
         self.assertEqual(
@@ -73,6 +80,7 @@ class SideBySideTest(unittest.TestCase):
             {
                 "passes": (2, 1, True),
                 "fails": (2, 0, False),
+                "leaves": (1, 0, False),
                 "empty": (0, 0, False),
                 "dies": (0, 0, False),
             },
@@ -80,6 +88,8 @@ class SideBySideTest(unittest.TestCase):
         for words in (
             "--- fails_side_by_side",
             "AssertionError: as it must",
+            "--- leaves_side_by_side",
+            "ResourceWarning('left open')",
             "--- dies_side_by_side",
             "a process died",
         ):
@@ -90,6 +100,13 @@ class SideBySideTest(unittest.TestCase):
         missing = run_module("tests.unit.test_of_nothing")
         self.assertFalse(missing.passed)
         self.assertIn("test_of_nothing", missing.said)
+
+    def test_modules_that_are_named_are_run_alone(self) -> None:
+        """They need not be many."""
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            status = main(["--jobs", "1", "tests.unit.test_money"])
+        self.assertEqual((status, said.getvalue().splitlines()[-1]), (0, "OK"))
+        self.assertIn("of 1 modules", said.getvalue())
 
     def test_all_must_pass_and_none_may_be_missing(self) -> None:
         """The last line says why."""
