@@ -66,7 +66,7 @@ clean: ## Remove what was installed and built
 	rm -rf $(VENV) build src/*.egg-info .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
 $(VENV)/bin/python:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, and $(PYTHON) is %d.%d: make PYTHON=python3.12" % sys.version_info[:2])'
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, and $(PYTHON) is %d.%d: make $(MAKECMDGOALS) PYTHON=python3.12" % sys.version_info[:2])'
 	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
 $(VENV)/.serves: $(VENV)/bin/python pyproject.toml

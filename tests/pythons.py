@@ -21,8 +21,10 @@ from typing import Any, NamedTuple
 from tests import _paths
 
 TELLING = (
-    *("unit.test_http1", "unit.test_http_head", "unit.test_http_body", "unit.test_sse", "unit.test_strict_json"),
-    *("unit.test_openai_wire", "unit.test_openai_collect", "unit.test_openai_replay", "unit.test_patterns"),
+    "socket.test_process.DemoTest",
+    "socket.test_process.CommandLineTest",
+    "socket.test_process.SignalTest.test_sigterm_finishes_what_runs_and_exits_0",
+    "socket.test_client",
     *(
         "unit.test_ledger",
         "unit.test_sqlite_store",
@@ -30,16 +32,13 @@ TELLING = (
         "unit.test_windows",
         "unit.test_statements",
     ),
-    *(
-        "unit.test_semantic_verifier",
-        "unit.test_semantic_clauses",
-        "unit.test_semantic_turn",
-        "unit.test_semantic_words",
-    ),
-    *("unit.test_config", "unit.test_cli", "unit.test_public_names", "socket.test_process"),
+    *("unit.test_semantic_verifier", "unit.test_semantic_clauses", "unit.test_semantic_turn"),
+    *("unit.test_http1", "unit.test_http_head", "unit.test_http_body", "unit.test_sse", "unit.test_strict_json"),
+    *("unit.test_openai_wire", "unit.test_openai_collect", "unit.test_openai_replay", "unit.test_patterns"),
+    *("unit.test_config", "unit.test_tests"),
 )
-"""Modules of tests: what is read off the wire and written to it, the ledger, meanings, and a gateway that is started,
-asked and drained."""
+"""Tests of a gateway that is started, asked and drained; of the ledger; of meanings; of what is read off the wire and
+written to it. Those that take longest go first."""
 
 NEEDED = ("h11",)
 """What they import of the tools for development."""
@@ -132,7 +131,7 @@ def _run(python: Python, needed: Sequence[str]) -> int:
         print(f"Python {python}: not run, {error}", flush=True)
         return NOT_RUN
     print(f"Python {python}:", flush=True)
-    command = [program, "-W", "error", "-m", "tests", *(f"tests.{name}" for name in TELLING)]
+    command = [str(program), "-W", "error", "-m", "tests", *(f"tests.{name}" for name in TELLING)]
     status = subprocess.run(command, cwd=_paths.ROOT, env=_environment(), check=False).returncode
     words = f"exit status {status}" if status else "passed"
     print(f"Python {_text(python.version)}: {words}, {time.monotonic() - began_s:.1f} s", flush=True)
@@ -144,12 +143,12 @@ def _installed(python: Python, needed: Sequence[str]) -> Path:
     folder = WORK / _text(python.version)
     program = folder / "bin" / "python"
     for command in (
-        [python.path, "-m", "venv", "--without-pip", folder],
-        [sys.executable, "-m", "pip", "--python", program, "install", "--quiet", *needed],
+        [str(python.path), "-m", "venv", "--without-pip", str(folder)],
+        [sys.executable, "-m", "pip", "--python", str(program), "install", "--quiet", *needed],
     ):
         done = subprocess.run(command, env=_environment(), capture_output=True, text=True, check=False)
         if done.returncode:
-            raise NotInstalled(f"`{' '.join(map(str, command))}`: {done.stderr.strip() or done.stdout.strip()}")
+            raise NotInstalled(f"`{' '.join(command)}`: {done.stderr.strip() or done.stdout.strip()}")
     return program
 
 
