@@ -135,7 +135,7 @@ class _TapedFile(apsw.VFSFile):
         self._name = Path(path or "").name
         self._entries = entries
 
-    def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802 - apsw's name
+    def xWrite(self, data: Any, offset: int) -> None:  # noqa: N802 - apsw's name
         super().xWrite(data, offset)
         self._entries.append(Write(self._name, offset, bytes(data)))
 
