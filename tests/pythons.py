@@ -22,16 +22,9 @@ from tests import _paths
 
 TELLING = (
     "socket.test_process.DemoTest",
-    "socket.test_process.CommandLineTest",
     "socket.test_process.SignalTest.test_sigterm_finishes_what_runs_and_exits_0",
     "socket.test_client",
-    *(
-        "unit.test_ledger",
-        "unit.test_sqlite_store",
-        "unit.test_migrations",
-        "unit.test_windows",
-        "unit.test_statements",
-    ),
+    *("unit.test_ledger", "unit.test_migrations", "unit.test_windows", "unit.test_statements"),
     *("unit.test_semantic_verifier", "unit.test_semantic_clauses", "unit.test_semantic_turn"),
     *("unit.test_http1", "unit.test_http_head", "unit.test_http_body", "unit.test_sse", "unit.test_strict_json"),
     *("unit.test_openai_wire", "unit.test_openai_collect", "unit.test_openai_replay", "unit.test_patterns"),
