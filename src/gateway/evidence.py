@@ -10,7 +10,7 @@ from enum import Enum, auto
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gateway.migrations import MAX_NANOUSD
+from gateway.levels import CALL_MOST_NANOUSD
 from llmkit.prices import PriceEntry
 from llmkit.types import Usage
 
@@ -75,7 +75,7 @@ def assess(evidence: Evidence, price: PriceEntry, *, streamed: bool) -> Charge:
     reported = evidence.usage
     if reported is not None:
         cost_nanousd = price.price.cost_nanousd(reported)
-        if cost_nanousd > MAX_NANOUSD:
+        if cost_nanousd > CALL_MOST_NANOUSD:
             reported = None
         elif reported.prompt_tokens and reported.completion_tokens and evidence.unreported == (0, 0):
             return Charge(cost_nanousd, reported, False)

@@ -22,6 +22,11 @@ from gateway.types import Window
 from gateway.windows import window_end_ms, window_end_text, window_number
 from llmkit.money import format_usd
 
+CALL_MOST_NANOUSD = 100_000 * 10**9
+"""What one call may hold, and be believed to cost: 100,000 USD. No call costs so much, and a balance takes ninety
+thousand of them, but only eight of the largest amounts.
+"""
+
 
 class Scope(StrEnum):
     """What a level limits. The values are the table's."""
@@ -309,7 +314,8 @@ def check_amount(nanousd: int) -> None:
 
 
 def check_hold(nanousd: int) -> None:
-    """Refuse what is not an amount, and a hold beyond any budget."""
-    if type(nanousd) is int and nanousd > MAX_NANOUSD:
-        raise BudgetExceeded("The request could cost more than any budget allows; a smaller output cap lowers that.")
+    """Refuse what is not an amount, and a hold that no call needs."""
+    if type(nanousd) is int and nanousd > CALL_MOST_NANOUSD:
+        most = format_usd(CALL_MOST_NANOUSD)
+        raise BudgetExceeded(f"The request could cost more than {most} USD; a smaller output cap lowers that.")
     check_amount(nanousd)

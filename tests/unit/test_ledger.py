@@ -9,8 +9,7 @@ from gateway import rows
 from gateway.errors import BudgetExceeded, BudgetReserved, StoreUnavailable
 from gateway.holds import AlreadyResolved, OnCrash, Outcome, Policy, Purpose, Reservation
 from gateway.ledger import ROWS_AT_ONCE, Ledger
-from gateway.levels import LevelState, NamedLevel, Scope
-from gateway.migrations import MAX_NANOUSD
+from gateway.levels import CALL_MOST_NANOUSD, LevelState, NamedLevel, Scope
 from gateway.store import Durability, T, Work
 from gateway.types import Window
 from tests.support.books import Book, ledger_folder, purpose, row
@@ -89,12 +88,12 @@ class ReserveTest(LedgerCase):
             self.book.reserve(account, 1, "req_2")
         self.book.reserve(account, 0, "req_3")
 
-    def test_without_a_limit_nothing_is_refused_below_the_largest_amount(self) -> None:
-        """Beyond it no budget is large enough."""
+    def test_without_a_limit_nothing_is_refused_below_the_most_of_a_call(self) -> None:
+        """No call costs more, and sums of what is held must fit into a balance."""
         account = self.book.set_limits()
-        self.book.reserve(account, MAX_NANOUSD)
+        self.book.reserve(account, CALL_MOST_NANOUSD)
         with self.assertRaises(BudgetExceeded):
-            self.book.reserve(account, MAX_NANOUSD + 1, "req_2")
+            self.book.reserve(account, CALL_MOST_NANOUSD + 1, "req_2")
 
     def test_what_is_no_amount_is_an_error(self) -> None:
         """Negative numbers, bools, floats and texts, in every call that takes an amount."""
@@ -167,7 +166,7 @@ class RefusalTest(LedgerCase):
                     self.assertRegex(
                         said, f"is below what this request could cost.*a smaller output cap lowers [a-z ]+{waiting}$"
                     )
-        self.assertIn("a smaller output cap", self.refused(MAX_NANOUSD + 1, None))
+        self.assertIn("a smaller output cap", self.refused(CALL_MOST_NANOUSD + 1, None))
 
     def test_a_smaller_output_cap_is_named_where_waiting_helps_too(self) -> None:
         """Also of the gateway's own budget."""
@@ -359,7 +358,7 @@ class TopUpTest(LedgerCase):
         """Also where there is no limit."""
         self.book.set_limits()
         with self.assertRaises(BudgetExceeded):
-            self.top_up(MAX_NANOUSD - 59)
+            self.top_up(CALL_MOST_NANOUSD - 59)
 
 
 class CarryTest(LedgerCase):
