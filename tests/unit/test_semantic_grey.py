@@ -70,6 +70,7 @@ BARRED: dict[Bar, tuple[tuple[str, str], ...]] = {
 
 OPEN = (
     ("how may i park near the market", "how is it possible to park near a market"),
+    ("where may dogs swim in the lake", "where are dogs allowed to swim in a lake"),
     ("what would i pay for a visa", "what do i pay to get a visa"),
     ("how do i prevent the flu", "how is the flu prevented"),
     ("how do i word a letter", "how should i write a letter"),
