@@ -1,8 +1,9 @@
 """The store port over SQLite: one writing connection, commits shared by concurrent requests.
 
 Group commit without a writer thread: the first thread that finds nobody committing leads. It runs the work of all that
-wait, each between savepoints, in one BEGIN IMMEDIATE transaction, commits once, wakes them, and hands the lead to the
-next one that waits. Queued work goes first in every batch, so a reservation sees every settlement queued before it.
+wait in one BEGIN IMMEDIATE transaction, commits once, wakes them, and hands the lead to the next one that waits. Queued
+work goes first in every batch, so a reservation sees every settlement queued before it. Only if some work raises after
+it has changed something, all of it runs again, each piece between savepoints.
 
 Why one writing connection: releases of SQLite up to 3.51.2 can damage a WAL file that two connections write at once.
 All others here are `query_only`: one for each read that runs at the same time, so that a long one delays nobody. A copy
