@@ -5,7 +5,6 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from probes import client
 from probes.framing import target_of_bytes
 from probes.lab import Lab, Probe
 from probes.target import Target
@@ -51,6 +50,8 @@ _TWICE: dict[str, bytes] = {
         _BASE, b'"stream":true', b'"stream_options":{"include_usage":false,"include_usage":true}'
     ),
     "in cache": _object(_BASE, b'"cache":{"no-store":true,"no-store":false}'),
+    "in another case": _object(_BASE, b'"Model":"d0"'),
+    "in capitals": _object(_BASE, b'"MAX_TOKENS":100000'),
     "in a part": _saying(b'[{"type":"text","text":"a","text":"b"}]'),
     "in an image": _saying(b'[{"type":"image_url","image_url":{"url":"data:,a","url":"data:,b"}}]'),
     "in metadata": _object(_BASE, b'"metadata":{"a":{"b":{"c":1,"c":2}}}'),
@@ -62,17 +63,11 @@ _TWICE: dict[str, bytes] = {
 
 
 def duplicate_keys(lab: Lab) -> str:
-    """Every field said twice, at every depth and in escapes: 400, and the upstream is not asked with either reading."""
+    """Every field said twice, at every depth, in escapes, in another case: 400, and no upstream is asked either way."""
     target = target_of_bytes(lab)
     attacks = {name: _sent(target, raw) for name, raw in _TWICE.items()}
     seen = target.refused(attacks, 400, 422)
-    upper = _sent(target, _object(_BASE, b'"Model":"d0"', b'"MAX_TOKENS":100000'))
-    target.served({"another case is another field": upper})
-    for call in target.upstream.calls:
-        lab.check(
-            call.body["model"] == "probed" and call.body["max_completion_tokens"] == client.CAP, "it took the other"
-        )
-    target.untouched(calls=1)
+    target.untouched(calls=0)
     return f"{len(attacks)} bodies that say something twice: {seen}"
 
 
