@@ -97,7 +97,8 @@ def sync_while_copying(folder: str, *, suffix: str, durability: str) -> None:
 def sync_ahead(folder: str) -> None:
     """The log is synced between two commits, by nobody who is waited for.
 
-    From the call on nobody commits but the one who syncs: what another writes while a sync fails is no fault.
+    From the call on nobody commits but the one who syncs: what another writes while a sync fails is no fault. That one
+    may have been awake before the call, and have looked for work already: it is woken until it has looked again.
     """
     gateway = Gateway(folder, "normal")
     with contextlib.ExitStack() as patches:
@@ -111,6 +112,7 @@ def sync_ahead(folder: str) -> None:
         for _ in range(2000):
             if gateway.world.lost:
                 break
+            gateway.store._alarm()
             threading.Event().wait(0.01)
         gateway.is_lost("SQLITE_IOERR_FSYNC")
 
