@@ -107,11 +107,6 @@ class Connection:
         """Whether nothing has arrived that was not used, in the socket neither."""
         return not self._unread and not self.pull()
 
-    def has_body(self, head: RequestHead) -> bool:
-        """Whether the body that `head` frames has arrived: it can be read without waiting. Of chunks nobody knows."""
-        length = head.body.length if isinstance(head.body, Sized) else 0
-        return length <= len(self._unread) and not isinstance(head.body, Chunked)
-
     def drop_body(self, head: RequestHead) -> bool:
         """Throw the body away that `head` frames if it has arrived, and nothing behind it; whether that was so."""
         length = head.body.length if isinstance(head.body, Sized) else 0
@@ -156,11 +151,19 @@ class Connection:
     # --- bodies -------------------------------------------------------------------------------------------------
 
     def read_body(
-        self, head: RequestHead, max_bytes: int, timeout_s: float, clock: Clock, keep: Callable[[int], None]
+        self,
+        head: RequestHead,
+        max_bytes: int,
+        timeout_s: float,
+        clock: Clock,
+        *,
+        keep: Callable[[int], None],
+        will_wait: Callable[[], None],
     ) -> bytes:
         """The body that `head` frames, decoded. A client that asked for it is told to go on first.
 
-        keep  called with the number of bytes each time that some have been read; may raise
+        keep       called with the number of bytes each time that some have been read; may raise
+        will_wait  called before the client is waited for; also where chunks may all have arrived
         Raises HttpRefusal: 413 beyond max_bytes (a stated length before anything is read), 408 after timeout_s, 400
         malformed chunks; ClientGone or Draining if the body was cut.
         """
@@ -174,6 +177,7 @@ class Connection:
                 keep(length)
                 content, self._unread = self._unread[:length], self._unread[length:]
                 return content
+        will_wait()
         if head.expects_continue and not self._unread:
             self.write(CONTINUE)
         deadline_s = clock.now_s() + timeout_s

@@ -203,10 +203,13 @@ class Exchange(Struct, eq=False):
         """
         if self._body is None:
             host = self._host
-            if not self.connection.has_body(self.head):
-                self.will_wait()
             self._body = self.connection.read_body(
-                self.head, host.max_body_bytes, host.body_timeout_s, host.clock, self._keep_bytes
+                self.head,
+                host.max_body_bytes,
+                host.body_timeout_s,
+                host.clock,
+                keep=self._keep_bytes,
+                will_wait=self.will_wait,
             )
         return self._body
 

@@ -339,16 +339,36 @@ class MomentTest(unittest.TestCase):
         self.assertEqual(self.host.told, ["closed", "closed", "/hello"])
 
 
+class HeldCase(FrontCase):
+    """Requests that are worked on until the test lets them go on."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.go_on, self.began = threading.Event(), threading.Semaphore(0)
+        self.addCleanup(self.go_on.set)
+
+    def hold(self) -> None:
+        """Wait until the test lets it go on, with more patience than a client has."""
+        if not self.go_on.wait(2 * PATIENCE_S):
+            raise TimeoutError
+
+    def ask(self, client: Client, path: str) -> None:
+        """Without waiting for the answer."""
+        client.send(GET.replace(b"/hello", path.encode()))
+
+    def begun(self) -> None:
+        """Wait until one more is handled."""
+        self.assertTrue(self.began.acquire(timeout=PATIENCE_S))
+
+
 @mock.patch("gateway.refusals.PER_S", 2)
-class RestTest(FrontCase):
+class RestTest(HeldCase):
     """A client that is refused again and again is answered at once, and then read later."""
 
     def setUp(self) -> None:
         super().setUp()
         self.asked: list[str] = []
-        self.go_on = threading.Event()
         self.go_on.set()
-        self.addCleanup(self.go_on.set)
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
@@ -363,12 +383,11 @@ class RestTest(FrontCase):
         if party:
             exchange.enter(party)
         self.asked.append(exchange.head.path)
-        if not self.go_on.wait(PATIENCE_S):
-            raise TimeoutError
+        self.hold()
         exchange.respond(int(status), TEXT, exchange.read_body())
 
     def ask(self, client: Client, path: str) -> None:
-        """Without waiting for the answer."""
+        """With a body; without waiting for the answer."""
         client.send(post(b"abc").replace(b"/hello", path.encode()))
 
     def answered(self, server: FrontServer, *paths: str) -> Client:
@@ -448,13 +467,8 @@ class RestTest(FrontCase):
 
 
 @mock.patch.object(Turnstile.__init__, "__defaults__", (1,))
-class TurnTest(FrontCase):
+class TurnTest(HeldCase):
     """Whoever asks again after an answer that waited for nothing takes turns with others of that kind."""
-
-    def setUp(self) -> None:
-        super().setUp()
-        self.go_on, self.began = threading.Event(), threading.Semaphore(0)
-        self.addCleanup(self.go_on.set)
 
     def handle(self, exchange: Exchange) -> None:
         """The path says what is done; `/wait` is done only once it may go on."""
@@ -467,11 +481,6 @@ class TurnTest(FrontCase):
             self.hold()
         exchange.respond(200, TEXT, b"x" * 20_000_000 if path == "/large" else exchange.read_body())
 
-    def hold(self) -> None:
-        """Wait until the test lets it go on, with more patience than a client has."""
-        if not self.go_on.wait(2 * PATIENCE_S):
-            raise TimeoutError
-
     def quick(self, server: FrontServer, path: str = "/hello") -> Client:
         """A client that was answered at once."""
         client = self.connect(server)
@@ -479,13 +488,6 @@ class TurnTest(FrontCase):
         self.begun()
         self.assertEqual(client.answer().status, 200)
         return client
-
-    def ask(self, client: Client, path: str) -> None:
-        client.send(GET.replace(b"/hello", path.encode()))
-
-    def begun(self) -> None:
-        """Wait until one more is handled."""
-        self.assertTrue(self.began.acquire(timeout=PATIENCE_S))
 
     def has_turn(self, server: FrontServer, client: Client) -> None:
         """A client of that kind is answered."""
@@ -565,20 +567,14 @@ class TurnTest(FrontCase):
         self.has_turn(server, changed)
 
 
-class PlaceTest(FrontCase):
+class PlaceTest(HeldCase):
     """What happens where requests must wait for their turn."""
-
-    def setUp(self) -> None:
-        super().setUp()
-        self.go_on, self.began = threading.Event(), threading.Semaphore(0)
-        self.addCleanup(self.go_on.set)
 
     def handle(self, exchange: Exchange) -> None:
         """Work on a request of the party that its path names, until told to go on."""
         exchange.enter(exchange.head.path)
         self.began.release()
-        if not self.go_on.wait(PATIENCE_S):
-            raise TimeoutError
+        self.hold()
         exchange.respond(200, TEXT, exchange.read_body())
 
     def crowd(self, server: FrontServer, *paths: str) -> list[Client]:
@@ -587,7 +583,7 @@ class PlaceTest(FrontCase):
         for path in paths:
             client = self.connect(server)
             before = places.taken + places.waiting
-            client.send(GET.replace(b"/hello", path.encode()))
+            self.ask(client, path)
             self.until(lambda before=before: places.taken + places.waiting > before)  # type: ignore[misc]
             clients.append(client)
         return clients
@@ -617,7 +613,7 @@ class PlaceTest(FrontCase):
         server = self.serve(self.handle, FrontLimits(places=PlaceLimits(3, 2, 3, PATIENCE_S)))
         clients = self.crowd(server, "/a", "/a", "/a", "/b")
         for _ in range(3):
-            self.assertTrue(self.began.acquire(timeout=PATIENCE_S))
+            self.begun()
         self.assertEqual((server.places.taken, server.places.waiting), (3, 1))
         self.go_on.set()
         self.assertEqual([client.answer().status for client in clients], [200] * 4)
