@@ -1,6 +1,6 @@
 """One serving process, from its configuration to its exit: start, signals, reload, drain.
 
-SIGTERM, SIGINT   drain and exit 0; a second one exits at once
+SIGTERM, SIGINT   drain and exit 0, also while a reload hangs; a second one exits at once
 SIGHUP            reload the configuration, all or nothing
 
 A ledger that is lost (a failed sync, a broken device, damage, a file that was taken away) ends the process at once with
@@ -40,6 +40,7 @@ from gateway.ops import metrics_page
 from gateway.places import PlaceLimits
 from gateway.random_pool import RandomPool
 from gateway.readiness import readiness
+from gateway.reloads import Reloads
 from gateway.server import FrontLimits, FrontServer
 from gateway.sqlite_file import has_wal_reset_bug
 from gateway.store_log import StoreLog
@@ -52,6 +53,7 @@ from tracekit.trace import Tracer
 
 DEFAULT_CONFIG = "gateway.toml"
 _SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+_SECOND_SIGNAL = "a second signal ends it at once"
 
 STORE_LOST = 74
 """The exit status of a process that lost its ledger; EX_IOERR of sysexits.h."""
@@ -210,17 +212,18 @@ class Process:
             raise OSError(f"cannot listen on {host}:{port}: {error.strerror or error} (--host, --port)") from error
 
     def _serve(self, server: FrontServer, api: Api, books: Books, tracer: Tracer) -> int:
-        while (number := self._signals.get()) == signal.SIGHUP:
-            self._reload_into(api, books, tracer)
-        server.begin_drain()
-        announce_s = self._config.server.announce_s
-        self._log.event("draining", signal=number, serving_for_s=announce_s, detail="a second signal ends it at once")
-        stop_now = threading.Event()
-        watcher = threading.Thread(target=self._hurry, args=(stop_now,), name="second-signal", daemon=True)
-        watcher.start()
-        left = server.drain(stop_now)
-        self._log.event("drained", left_behind=left)
-        return 0
+        with closing(Reloads(lambda: self._reload_into(api, books, tracer))) as reloads:
+            while (number := self._signals.get()) == signal.SIGHUP:
+                reloads.ask()
+            server.begin_drain()
+            announce_s = self._config.server.announce_s
+            self._log.event("draining", signal=number, serving_for_s=announce_s, detail=_SECOND_SIGNAL)
+            stop_now = threading.Event()
+            watcher = threading.Thread(target=self._hurry, args=(stop_now,), name="second-signal", daemon=True)
+            watcher.start()
+            left = server.drain(stop_now)
+            self._log.event("drained", left_behind=left)
+            return 0
 
     def _tell_of_store(self, books: Books) -> None:
         store = self._config.store

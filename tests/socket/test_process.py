@@ -360,6 +360,36 @@ class SignalTest(unittest.TestCase):
             self.assertIn("router", gateway.wait_for_event("config_warning")["detail"])
             self.assertEqual([gateway.chat(made["key"], model=name)[0] for name in ("mini", "maxi")], [404, 200])
 
+    def test_a_reload_that_hangs_holds_up_no_drain(self) -> None:
+        """A configuration in a pipe that nobody writes into: the gateway serves on, and ends when it is told to."""
+        with GatewayProcess(QUICK + CONFIG) as gateway:
+            key = gateway.create_key()["key"]
+            config = gateway.folder / "gateway.toml"
+            config.unlink()
+            os.mkfifo(config)
+            gateway.signal(signal.SIGHUP)
+            self.assertEqual(gateway.chat(key, model="mini")[0], 200)
+            gateway.signal(signal.SIGTERM)
+            gateway.wait_for_event("drained")
+            self.assertEqual(gateway.wait(), 0)
+
+    def test_a_reload_that_hung_goes_on_once_it_can(self) -> None:
+        """Those that were asked for meanwhile are one more."""
+        with GatewayProcess(QUICK + CONFIG) as gateway:
+            key = gateway.create_key()["key"]
+            config = gateway.folder / "gateway.toml"
+            config.unlink()
+            os.mkfifo(config)
+            gateway.signal(signal.SIGHUP)
+            writer = os.open(config, os.O_WRONLY)
+            config.unlink()
+            config.write_text(QUICK + CONFIG.replace('"mini"', '"maxi"'))
+            gateway.signal(signal.SIGHUP)
+            os.write(writer, (QUICK + CONFIG.replace('"mini"', '"midi"')).encode())
+            os.close(writer)
+            gateway.wait_for_event("reloaded", 2)
+            self.assertEqual([gateway.chat(key, model=name)[0] for name in ("midi", "maxi")], [404, 200])
+
     def test_what_is_open_by_a_slip_is_told(self) -> None:
         """A file that others may read, and a tenant that is not listed: at the start, at a reload, with its key."""
         with tempfile.TemporaryDirectory() as name:
