@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
-from gateway.app import open_books
+from gateway.books import open_books
 from gateway.config import load_file
 from gateway.data_dir import DataDir
 

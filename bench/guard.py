@@ -37,8 +37,8 @@ KINDS: Mapping[str, Mapping[str, Any]] = {"call": call(), "stream": call(stream=
 """What is counted: requests by what they ask for. A hit is an answer of the exact cache, after the first."""
 SERVE = """
 import sys
-from gateway import app, connection
-connection.LINGER_S = app.SWEEP_EVERY_S = 3600.0
+from gateway import connection, janitor
+connection.LINGER_S = janitor.SWEEP_EVERY_S = 3600.0
 from gateway.cli import serve_main
 sys.exit(serve_main(sys.argv[1:]))
 """

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from evals.silent import SilentUpstream
-from gateway.app import build_gateway, open_books
+from gateway.app import build_gateway
+from gateway.books import open_books
 from gateway.clock import Clock, FakeClock, RealClock
 from gateway.config import load
 from gateway.context import Answer, Facts

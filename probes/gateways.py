@@ -19,6 +19,7 @@ from typing import Any
 
 from gateway import app
 from gateway.api import EXEMPT_PATHS, Api
+from gateway.books import open_books
 from gateway.clock import RealClock
 from gateway.config import load
 from gateway.data_dir import DataDir
@@ -187,7 +188,7 @@ class Inside(Running):
         self._data_dir = DataDir.own(Path(self._folder.name))
         env = {name: self._operators_key(budget) for name, budget in (keys or {}).items()}
         loaded = load(QUICK + text, {"PROBED_KEY": PROVIDER_KEY} | env)
-        self.books = app.open_books(self._data_dir, loaded, clock=self.clock, on_error=self._report)
+        self.books = open_books(self._data_dir, loaded, clock=self.clock, on_error=self._report)
         self._built = app.build_providers(loaded, self.clock, app.answer_room(loaded))
         self.gateway = app.build_gateway(
             loaded,
@@ -220,7 +221,7 @@ class Inside(Running):
 
     def _operators_key(self, budget_usd: str) -> str:
         """A key that is made before the first start."""
-        books = app.open_books(self._data_dir, None, clock=self.clock)
+        books = open_books(self._data_dir, None, clock=self.clock)
         try:
             return str(books.commands.run("keys.create", {"tenant": "operator", "budget_usd": budget_usd})["key"])
         finally:

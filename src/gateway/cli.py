@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from gateway import __version__
-from gateway.app import data_dir_path, open_books
+from gateway.books import open_books
 from gateway.clock import RealClock
 from gateway.commands import CommandError
 from gateway.config import ConfigError
-from gateway.data_dir import Control, DataDir, DataDirInUse, DataDirRefused, read_control
+from gateway.data_dir import Control, DataDir, DataDirInUse, DataDirRefused, data_dir_path, read_control
 from gateway.demo import DEMO_KEY_NAME, DEMO_TENANT
 from gateway.errors import StoreUnavailable
 from gateway.keys import unlisted

@@ -16,6 +16,7 @@ import fcntl
 import json
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
@@ -184,3 +185,8 @@ def machine_boot_id() -> str:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return ""
+
+
+def data_dir_path(argument: str | None, env: Mapping[str, str]) -> Path:
+    """Where the ledger lives: the flag, else GATEWAY_DATA_DIR, else ./gateway-data."""
+    return Path(argument or env.get("GATEWAY_DATA_DIR") or "gateway-data")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from gateway import __version__
-from gateway.app import Books
+from gateway.books import Books
 from gateway.drive import drive
 from gateway.errors import StoreUnavailable
 from gateway.exposition import Family, Kind, Sample, counter, counters_by, gauge, render

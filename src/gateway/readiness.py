@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from gateway.app import Books
+from gateway.books import Books
 from gateway.drive import drive
 from gateway.errors import StoreUnavailable
 from gateway.gateway import Gateway

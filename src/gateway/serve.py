@@ -23,7 +23,8 @@ from msgspec.structs import replace
 
 from gateway import descriptors, heap, one_cpu
 from gateway.api import EXEMPT_PATHS, Api
-from gateway.app import Books, Janitor, answer_room, apply_budgets, build_gateway, open_books
+from gateway.app import answer_room, build_gateway
+from gateway.books import Books, apply_budgets, open_books
 from gateway.clock import Clock, RealClock
 from gateway.config import ConfigError, load, load_file
 from gateway.config_schema import CacheConfig, Config
@@ -33,6 +34,7 @@ from gateway.drive import drive
 from gateway.engines.threads import BlockingEffects
 from gateway.errors import ClientGone, Draining, GatewayError, ShuttingDown, StoreUnavailable
 from gateway.gateway import Gateway
+from gateway.janitor import Janitor
 from gateway.keys import unlisted
 from gateway.metrics import Metrics
 from gateway.oplog import OpLog

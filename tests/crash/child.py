@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 from unittest import mock
 
-from gateway import app, audit, sqlite_store
-from gateway.app import Books, build_gateway, open_books
+from gateway import audit, sqlite_store
+from gateway.app import build_gateway
+from gateway.books import Books, open_books
 from gateway.config import load
 from gateway.config_schema import Config
 from gateway.context import Caller
@@ -188,7 +189,7 @@ CONFIGS = {
 def opened(folder: Path, config: Config, ledger: str = "") -> Iterator[Books]:
     """The books of a folder that this process owns; `ledger` names a twin. Nothing is closed if the block raises."""
     data_dir = DataDir.own(folder)
-    with mock.patch.object(app, "Ledger", getattr(twins, ledger) if ledger else Ledger):
+    with mock.patch("gateway.books.Ledger", getattr(twins, ledger) if ledger else Ledger):
         books = open_books(data_dir, config)
     yield books
     books.close()

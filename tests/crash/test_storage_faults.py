@@ -14,7 +14,7 @@ from typing import Any
 from unittest import mock
 
 from gateway import sqlite_file, sqlite_store
-from gateway.app import open_books
+from gateway.books import open_books
 from gateway.config import load
 from gateway.data_dir import DataDir
 from gateway.errors import GatewayError, StoreUnavailable

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gateway.app import open_books
+from gateway.books import open_books
 from gateway.clock import RealClock
 from gateway.data_dir import DataDir
 from gateway.restore import restore

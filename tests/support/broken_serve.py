@@ -19,7 +19,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gateway import answers, api, app, chat, cli, commands, relay, verdict
+from gateway import answers, api, app, books, chat, cli, commands, relay, verdict
 from gateway import gateway as story
 from gateway.answers import lines
 from gateway.cli import serve_main
@@ -183,7 +183,7 @@ MISTAKES: dict[str, list[tuple[Any, str, Any]]] = {
         (app, "OpenAICompatClient", _client_without_limits),
         (relay, "MOST_HELD_BYTES", _ENDLESS),
     ],
-    "forgets-the-dead": [(app, "Ledger", _ForgetsTheDead)],
+    "forgets-the-dead": [(books, "Ledger", _ForgetsTheDead)],
     "repeats-secrets": [
         (verdict, "without_secrets", str),
         (answers, "without_secrets", str),

@@ -33,7 +33,7 @@ class GatedWorld(RealWorld):
 
     def __init__(self, config: str = CONFIG, *, ledger_type: type[Ledger] = Ledger) -> None:
         self.up = GatedProvider(USAGE)
-        with mock.patch("gateway.app.Ledger", ledger_type):
+        with mock.patch("gateway.books.Ledger", ledger_type):
             super().__init__(config=config, providers={"up": self.up})
 
     def __enter__(self) -> Self:

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gateway.app import Books, build_gateway
+from gateway.app import build_gateway
+from gateway.books import Books
 from gateway.clock import FakeClock
 from gateway.config import load
 from gateway.fake_provider import FakeProvider

@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 
 from gateway import audit
 from gateway.admission import Admission
-from gateway.app import Books, build_fleet, build_gateway, open_books
+from gateway.app import build_fleet, build_gateway
 from gateway.attempt import Upstreams
+from gateway.books import Books, open_books
 from gateway.caching import Caching
 from gateway.clock import Clock, FakeClock, RealClock
 from gateway.config import load

@@ -14,7 +14,7 @@ from typing import Any
 from unittest import mock
 
 from gateway import sqlite_copy, sqlite_file, sqlite_store
-from gateway.app import open_books
+from gateway.books import open_books
 from gateway.cli import main
 from gateway.clock import FakeClock
 from gateway.commands import CommandError

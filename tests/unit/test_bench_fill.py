@@ -10,7 +10,7 @@ from pathlib import Path
 from unittest import mock
 
 from bench import fill, own
-from gateway.app import open_books
+from gateway.books import open_books
 from gateway.data_dir import DataDir
 from gateway.keys import ShownKey
 from tests.support.world import RealWorld, chat

@@ -106,7 +106,7 @@ class TwinsTest(unittest.TestCase):
 
     def test_a_ledger_that_reads_and_then_adds_lets_too_many_in(self) -> None:
         """Under a crowd."""
-        with mock.patch("gateway.app.Ledger", IgnoresRowCount):
+        with mock.patch("gateway.books.Ledger", IgnoresRowCount):
             upstream = FakeProvider([{"text": "hello"}], name="up")
             case = concurrency.fifty("", concurrency.CONFIG.format(durability="full"), upstream, expected=12)
         self.assertIn("concurrency.over_admitted", self.failing("concurrency", {"cases": [asdict(case)]}))

@@ -5,10 +5,10 @@ import json
 import unittest
 from unittest import mock
 
-from gateway import app
-from gateway.app import Janitor
+from gateway import janitor
 from gateway.clock import FakeClock
 from gateway.errors import StoreUnavailable
+from gateway.janitor import Janitor
 from gateway.oplog import OpLog
 from tests.support.world import RealWorld
 
@@ -30,7 +30,7 @@ class SweepTest(unittest.TestCase):
         self.janitor._sweep()
         self.assertEqual(self.told(), [])
         for _ in range(2):
-            with mock.patch.object(app, "LARGE_WAL_BYTES", 0):
+            with mock.patch.object(janitor, "LARGE_WAL_BYTES", 0):
                 self.janitor._sweep()
                 self.janitor._sweep()
             self.janitor._sweep()

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from gateway import aliases, judging
 from gateway.aliases import Pair
-from gateway.app import open_books
+from gateway.books import open_books
 from gateway.config import ConfigError, load
 from gateway.context import Caller
 from gateway.data_dir import DataDir

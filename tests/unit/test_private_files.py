@@ -7,7 +7,7 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-from gateway.app import open_books
+from gateway.books import open_books
 from gateway.config import load
 from gateway.data_dir import DataDir
 from tests.support.process import call_cli
