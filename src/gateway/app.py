@@ -93,7 +93,7 @@ def build_gateway(
     room: Room | None = None,
     draw: Callable[[], float] = random.random,
     on_error: Callable[[BaseException, str], None] = lambda error, request_id: None,
-    on_failed: Callable[[str, Verdict], None] = lambda deployment, verdict: None,
+    on_call_failed: Callable[[str, Verdict], None] = lambda deployment, verdict: None,
     on_state: Callable[[str, str], None] = lambda deployment, state: None,
     on_shadow: ShadowLog = lambda request_id, entry, question, judged: None,
     on_overbilled: Callable[[str, int, int], None] = lambda deployment, held_nanousd, cost_nanousd: None,
@@ -104,7 +104,7 @@ def build_gateway(
     room      what all answers may hold of memory together; shared with the gateway that this one succeeds
     draw      gives numbers from [0, 1), for jitter and weights
     on_error  see Gateway
-    on_failed is told of each call that failed before its client had content: the deployment, and the verdict
+    on_call_failed  is told of each call that failed before its client had content: the deployment, and the verdict
     on_state  is told of a deployment whose state has changed, and the state
     on_shadow is told of each answer that the semantic cache withholds in its shadow mode
     on_overbilled  see Gateway
@@ -132,7 +132,7 @@ def build_gateway(
             config.retry,
             clock,
             draw=draw,
-            on_failed=on_failed,
+            on_call_failed=on_call_failed,
             on_state=on_state,
             on_call=metrics.note_call,
         ),

@@ -24,9 +24,8 @@ from gateway.holds import AlreadyResolved
 from gateway.keys import InvalidTenant, Key, KeyChanged, KeyRing, UnknownKey, unlisted
 from gateway.ledger import Ledger, NothingToConfirm
 from gateway.levels import LevelChanged, Scope
-from gateway.migrations import MAX_NANOUSD
 from gateway.sqlite_store import SqliteStore
-from gateway.types import Window
+from gateway.types import MAX_NANOUSD, Window
 from llmkit.money import format_usd, parse_usd
 
 if TYPE_CHECKING:

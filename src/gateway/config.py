@@ -44,8 +44,7 @@ from gateway.config_schema import (
     name_matches,
     wording,
 )
-from gateway.migrations import MAX_NANOUSD
-from gateway.types import Secret
+from gateway.types import MAX_NANOUSD, Secret
 from llmkit.base_url import BaseUrl
 from llmkit.money import parse_usd
 from llmkit.prices import Price, PriceBook, PriceEntry

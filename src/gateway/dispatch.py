@@ -146,7 +146,7 @@ class Dispatcher:
     """Immutable but for the health of the deployments, which locks itself.
 
     draw      gives numbers from [0, 1), for the jitter
-    on_failed is told the name of the deployment of each call that failed before its client had content, and the verdict
+    on_call_failed  is told of each call that failed before its client had content: the deployment, and the verdict
     on_state  is told the name of a deployment and its state, when that has changed
     on_call   is told the name of the deployment of each call that was made, and how the call ended, in one word
     """
@@ -159,7 +159,7 @@ class Dispatcher:
         clock: Clock,
         *,
         draw: Callable[[], float],
-        on_failed: Callable[[str, Verdict], None] = lambda deployment, verdict: None,
+        on_call_failed: Callable[[str, Verdict], None] = lambda deployment, verdict: None,
         on_state: Callable[[str, str], None] = lambda deployment, state: None,
         on_call: Callable[[str, str], None] = lambda deployment, outcome: None,
     ) -> None:
@@ -168,7 +168,7 @@ class Dispatcher:
         self._retry = retry
         self._clock = clock
         self._draw = draw
-        self._on_failed = on_failed
+        self._on_call_failed = on_call_failed
         self._on_state = on_state
         self._on_call = on_call
 
@@ -235,7 +235,7 @@ class Dispatcher:
                     raise
                 return _Then.STOP
             walk.fail(verdict)
-            self._on_failed(turn.name, verdict)
+            self._on_call_failed(turn.name, verdict)
             self._pause(turn, entry.credential, verdict)
             wait_s = self._wait_before_again(walk, turn, verdict, entry.credential, retries)
             if wait_s is None:

@@ -20,9 +20,9 @@ from msgspec.structs import replace
 from gateway import rows
 from gateway.clock import Clock
 from gateway.levels import Account, Levels
-from gateway.migrations import MAX_NANOUSD
 from gateway.rows import Exit, Money, MoneyState, RequestRow
 from gateway.store import Store, Transaction
+from gateway.types import MAX_NANOUSD
 
 
 class Policy(StrEnum):

@@ -15,10 +15,9 @@ from msgspec import Struct
 
 from gateway.clock import Clock
 from gateway.errors import BudgetExceeded, BudgetReserved, StoreUnavailable
-from gateway.migrations import MAX_NANOUSD
 from gateway.reached import Reached, ReachedWindows
 from gateway.store import Record, Store, Transaction
-from gateway.types import Window
+from gateway.types import MAX_NANOUSD, Window
 from gateway.windows import window_end_ms, window_end_text, window_number
 from llmkit.money import format_usd
 

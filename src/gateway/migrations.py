@@ -10,11 +10,10 @@ was never restored is in epoch 1. A step that was released is never edited.
 
 import re
 
+from gateway.types import MAX_NANOUSD
+
 APPLICATION_ID = 0x67776C31
 """`gwl1`: marks a database file as a gateway ledger."""
-
-MAX_NANOUSD = 1 << 60
-"""No single amount above this (about a billion dollars) is accepted anywhere; sums stay exact in 63 bits."""
 
 _V1 = (
     """CREATE TABLE boots (

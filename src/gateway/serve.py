@@ -322,7 +322,7 @@ class Process:
             room=self._answer_room,
             on_error=self._log.error,
             metrics=self._metrics,
-            on_failed=self._tell_failure,
+            on_call_failed=self._tell_failure,
             on_state=lambda deployment, state: self._log.event("deployment_state", deployment=deployment, state=state),
             on_shadow=lambda request_id, entry, question, judged: self._log.routine(
                 "semantic_shadow", request=request_id, entry=entry, question=question, judged=judged

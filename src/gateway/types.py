@@ -2,6 +2,9 @@
 
 from enum import StrEnum
 
+MAX_NANOUSD = 1 << 60
+"""No single amount above this (about a billion dollars) is accepted anywhere; sums stay exact in 63 bits."""
+
 
 class Window(StrEnum):
     """The calendar span, in UTC, over which a budget counts; `total` never ends."""

@@ -10,8 +10,8 @@ from unittest import mock
 from gateway import audit
 from gateway.holds import Policy
 from gateway.levels import LedgerBroken
-from gateway.migrations import MAX_NANOUSD
 from gateway.store import Transaction
+from gateway.types import MAX_NANOUSD
 from tests.support.books import Book, ledger_folder, row
 from tests.support.connections import watched
 
