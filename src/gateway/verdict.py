@@ -21,7 +21,8 @@ another one; both only until content has reached the client.
     the client's own time is over                 no           no    release  -       as far     504
     2xx, then junk, a cut or an error object      no           yes   failure  -       PRODUCED   502
     cut after content                             no           no    failure  -       PRODUCED   in-band
-    given up for want of memory here, before it   no           yes   release  -       PRODUCED   502
+    given up here: no memory for it, or larger
+        than an answer may be; before content     no           yes   release  -       PRODUCED   502
         after content                             no           no    release  -       PRODUCED   in-band
 
 A 403 may be about our credential, or a firewall's that dislikes one prompt: an alarm tells of it, as of what pauses for
@@ -53,7 +54,7 @@ from gateway.errors import (
 from gateway.evidence import Reach
 from gateway.health import Absence
 from gateway.redaction import without_secrets
-from llmkit.errors import NO_ROOM, ProviderError, ProviderErrorKind
+from llmkit.errors import NO_ROOM, TOO_LARGE, ProviderError, ProviderErrorKind
 
 _CLIENT_FAULTS = {400: 400, 403: 400, 404: 404, 413: 413, 422: 400}
 _QUOTA_CODES = frozenset(
@@ -69,6 +70,7 @@ _QUOTA_CODES = frozenset(
 _MODEL_CODES = frozenset({"model_not_found", "DeploymentNotFound"})
 """OpenAI's word for an unknown model, and Azure's for an unknown deployment of one."""
 
+_BOUNDS_OF_OURS = frozenset({NO_ROOM, TOO_LARGE})
 _CODE = re.compile(r"[a-z][a-z0-9_]{0,63}", re.ASCII)
 _FIELD = re.compile(r"[\w.\[\]$-]{1,128}", re.ASCII)
 _OUR_CODES = frozenset(
@@ -121,8 +123,8 @@ _TOO_LATE = {
 }
 _UNUSABLE = _Ruling(Again.NEVER, True, True, Pause.NONE, Reach.PRODUCED)
 _CUT = _Ruling(Again.NEVER, False, True, Pause.NONE, Reach.PRODUCED)
-_NO_ROOM = _Ruling(Again.NEVER, True, False, Pause.NONE, Reach.PRODUCED)
-_CUT_FOR_ROOM = _Ruling(Again.NEVER, False, False, Pause.NONE, Reach.PRODUCED)
+_GIVEN_UP = _Ruling(Again.NEVER, True, False, Pause.NONE, Reach.PRODUCED)
+_CUT_BY_US = _Ruling(Again.NEVER, False, False, Pause.NONE, Reach.PRODUCED)
 
 
 class Verdict(Struct, frozen=True):
@@ -204,8 +206,8 @@ UNUSABLE_ANSWER = "The upstream's answer could not be used."
 def _row(failure: ProviderError, produced: bool) -> _Ruling:
     if failure.clock == "client":
         return _TOO_LATE[Reach.PRODUCED if produced else Reach.UNKNOWN if failure.sent else Reach.NOT_SENT]
-    if failure.failure == NO_ROOM:
-        return _CUT_FOR_ROOM if produced else _NO_ROOM
+    if failure.failure in _BOUNDS_OF_OURS:
+        return _CUT_BY_US if produced else _GIVEN_UP
     if produced:
         return _CUT
     if not failure.sent:

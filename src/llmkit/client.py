@@ -20,7 +20,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any, NoReturn
 
 from llmkit import wire_json
-from llmkit.errors import NO_ROOM, ProviderError, ProviderErrorKind, kind_of_status
+from llmkit.errors import NO_ROOM, TOO_LARGE, ProviderError, ProviderErrorKind, kind_of_status
 from llmkit.http1 import ResponseHead
 from llmkit.openai import FLAGGED, Malformed, WireError, as_error, decode_object, from_wire, parse_error
 from llmkit.openai_stream import ChunkShaper
@@ -197,12 +197,13 @@ class UpstreamAnswer:
     def whole(self) -> bytes:
         """The complete body without white space before it (some upstreams send some to stay connected)."""
         if (self._exchange.head.length or 0) > self._limit:
-            self._refuse_size()
+            self._refuse_size(TOO_LARGE)
         parts = []
         while not self._exchange.at_end and (data := self._read()) is not None:
             if not self._began:
                 data = data.lstrip(_JSON_SPACE)
                 self._began = bool(data)
+            self._bound()
             parts.append(data)
         self._end()
         return b"".join(parts)
@@ -256,13 +257,12 @@ class UpstreamAnswer:
             events = self._sse.end() if data is None else self._sse.feed(data)
         except EventTooLarge as error:
             self.refuse(str(error), failure=type(error).__name__)
-        if not self._is_kept:
-            self._cover(self._sse.held)
         self._began = self._began or bool(events)
+        self._bound()
         return [as_error(event.data) if event.event == "error" else event.data for event in events]
 
-    def _refuse_size(self) -> NoReturn:
-        self.refuse(f"longer than {self._limit} bytes", failure="too large")
+    def _refuse_size(self, failure: str) -> NoReturn:
+        self.refuse(f"longer than {self._limit} bytes", failure=failure)
 
     def _read(self) -> bytes | None:
         """Some of the body, counted; at its end None, and the connection is given back."""
@@ -271,11 +271,13 @@ class UpstreamAnswer:
             self._end()
             return None
         self._received += len(data)
-        if self._received > self._limit:
-            self._refuse_size()
-        if self._is_kept:
-            self._cover(self._received)
         return data
+
+    def _bound(self) -> None:
+        """Refuse an answer that is too large by now, or that there is no room for."""
+        if self._received > self._limit:
+            self._refuse_size(TOO_LARGE if self._began else "never begun")
+        self._cover(self._received if self._is_kept else self._sse.held)
 
     def _end(self) -> None:
         self._ended = True

@@ -44,6 +44,9 @@ def kind_of_status(status: int) -> ProviderErrorKind:
 NO_ROOM = "no room"
 """The `failure` of a call whose answer was given up for want of memory here, which says nothing of the upstream."""
 
+TOO_LARGE = "too large"
+"""The `failure` of a call whose answer had begun and passed our bound: its request may have asked for so much."""
+
 
 class ProviderError(Exception):
     """An upstream call that gave no usable answer.

@@ -125,6 +125,23 @@ class SumTest(FrontCase):
         self.assertEqual(front.chat(model="one").status, 200)
         slow.rest()
 
+    def test_an_answer_beyond_the_bound_makes_no_deployment_sick(self) -> None:
+        """Its request may have asked for so much: whole, or as a stream that is cut behind its content."""
+        words = [*[event({"content": "x" * 50_000})] * 10, event(finish="stop"), DONE]
+
+        def stream(peer: Peer, request: Request) -> None:
+            peer.send(STREAM_HEAD, *map(sse, [ROLE, HEL, *words]), END)
+
+        more = "[retry]\nmax_retries = 0\n[breaker]\nthreshold = 1\n"
+        front = self.front(fleet(self.upstream(whole(LARGE), stream, whole()), provider=BOUNDS, more=more))
+        self.assert_error(front.chat(model="one"), 502, "upstream_error")
+        client = self.client(front)
+        client.chat(model="one", stream=True)
+        self.assertEqual(client.head()[0], 200)
+        self.assertIn(b"stream_truncated", client.rest())
+        self.assertEqual(front.chat(model="one").status, 200)
+        self.assertEqual([row["state"] for row in front.rows(3)], ["settled"] * 3)
+
     def test_a_remembered_answer_counts_too(self) -> None:
         """It is free, so nothing else would bound how many are held for clients that do not read."""
         provider, more = "max_answer_bytes = 9_000_000", memory(10_000_000) + ONE_A_DAY

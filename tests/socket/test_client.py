@@ -12,7 +12,7 @@ from email.utils import formatdate
 from unittest.mock import patch
 
 from llmkit.client import OpenAICompatClient, Timeouts, UpstreamAnswer, approx_tokens, messages_tokens
-from llmkit.errors import ProviderError
+from llmkit.errors import TOO_LARGE, ProviderError
 from llmkit.room import FREE_BYTES, STEP_BYTES, Room
 from llmkit.types import Usage
 from tests.support.scripted_upstream import (
@@ -403,6 +403,13 @@ class WholeTest(ClientTest):
             upstream.whole()
         self.assert_unusable(caught.exception, "1000000 bytes")
         self.assertTrue(closed.wait(10))
+
+    def test_a_large_answer_is_told_from_none_without_end(self) -> None:
+        """The one its request may have asked for; the other is the upstream's fault."""
+        head, blank, words = stream_head("application/json"), chunk(b" " * 500), chunk(b"x" * 500)
+        large = [(answer(b"x" * 1001),), (head, words, words, words)]
+        self.assertEqual([self.fault(*pieces).failure for pieces in large], [TOO_LARGE] * 2)
+        self.assertNotEqual(self.fault(head, blank, blank, blank).failure, TOO_LARGE)
 
     def test_blank_bytes_do_not_stop_the_first_byte_clock(self) -> None:
         """They are a sign of life, not the answer."""

@@ -6,7 +6,7 @@ from typing import Any
 from gateway.errors import GatewayError
 from gateway.evidence import Reach
 from gateway.verdict import Again, AttemptFailed, Pause, judge, unusable
-from llmkit.errors import NO_ROOM, ProviderError, ProviderErrorKind
+from llmkit.errors import NO_ROOM, TOO_LARGE, ProviderError, ProviderErrorKind
 
 RATE_LIMIT, SERVER, TIMEOUT = ProviderErrorKind.RATE_LIMIT, ProviderErrorKind.SERVER, ProviderErrorKind.TIMEOUT
 MALFORMED, AUTH, CLIENT = ProviderErrorKind.MALFORMED, ProviderErrorKind.AUTH, ProviderErrorKind.CLIENT
@@ -77,6 +77,7 @@ class JudgeTest(unittest.TestCase):
             ("junk", failure(MALFORMED, 200), (never, True, True, none, PRODUCED), BROKEN),
             ("a cut", failure(MALFORMED), (never, True, True, none, PRODUCED), BROKEN),
             ("no room here", failure(MALFORMED, 200, failure=NO_ROOM), (never, True, False, none, PRODUCED), BROKEN),
+            ("too large", failure(MALFORMED, 200, failure=TOO_LARGE), (never, True, False, none, PRODUCED), BROKEN),
             ("an error object in a 200", failure(SERVER), (never, True, True, none, PRODUCED), BROKEN),
         ]
         for name, failed, row, told in table:
@@ -103,11 +104,13 @@ class JudgeTest(unittest.TestCase):
             self.assertEqual((verdict.again, verdict.elsewhere, verdict.sick), (Again.NEVER, False, True))
             self.assertEqual((verdict.pause, verdict.reach), (Pause.NONE, PRODUCED))
 
-    def test_want_of_memory_here_is_no_sickness_of_the_upstream(self) -> None:
-        """Behind content, too: who fills the memory with answers must not take the deployment from everybody."""
-        verdict = judge(failure(MALFORMED, 200, failure=NO_ROOM), produced=True)
-        self.assertEqual((verdict.again, verdict.elsewhere, verdict.sick), (Again.NEVER, False, False))
-        self.assertEqual((verdict.pause, verdict.reach), (Pause.NONE, PRODUCED))
+    def test_a_bound_of_ours_is_no_sickness_of_the_upstream(self) -> None:
+        """Behind content, too: who asks for large answers must not take the deployment from everybody."""
+        for bound in (NO_ROOM, TOO_LARGE):
+            with self.subTest(bound):
+                verdict = judge(failure(MALFORMED, 200, failure=bound), produced=True)
+                self.assertEqual((verdict.again, verdict.elsewhere, verdict.sick), (Again.NEVER, False, False))
+                self.assertEqual((verdict.pause, verdict.reach), (Pause.NONE, PRODUCED))
 
     def test_an_answer_of_200_that_is_none_may_be_given_by_another(self) -> None:
         """Its deployment is sick, and it may all have been billed."""
