@@ -232,14 +232,18 @@ class Lobby:
             self._sit(connection, bench)
 
     def _sit(self, connection: Connection, bench: _Bench) -> None:
-        """Seat a connection, or close it if the lobby is closed."""
-        with self._lock:
-            is_open = self._open
-            if is_open:
-                self._place(connection, bench)
-                self._arm(connection, bench)
-                rouse = connection.deadline_s < self._wakes_at_s
-        if not is_open:
+        """Seat a connection, or close it: the lobby is closed, or the kernel watches no more descriptors."""
+        try:
+            with self._lock:
+                is_seated = self._open
+                if is_seated:
+                    self._place(connection, bench)
+                    self._arm(connection, bench)
+                    rouse = connection.deadline_s < self._wakes_at_s
+        except OSError as error:
+            is_seated = False
+            self._host.on_error(error)
+        if not is_seated:
             self.let_go(connection)
         elif rouse:
             self._rouse()

@@ -1,6 +1,7 @@
 """Connections that need no thread: idle ones, unfinished heads, refused ones; and the line for a place."""
 
 import contextlib
+import errno
 import socket
 import threading
 import unittest
@@ -710,6 +711,17 @@ class PlaceTest(HeldCase):
             client.half_close()
             client.rest()
             self.until(lambda: (server.places.taken, begun(server)) == (0, 0))
+
+    def test_a_connection_that_cannot_wait_is_closed_and_its_heir_is_served(self) -> None:
+        """Once the kernel watches no more descriptors."""
+        server = self.serve(self.handle, FrontLimits(places=PlaceLimits(1, 1, 1, PATIENCE_S)))
+        first, second = self.crowd(server, "/a", "/b")
+        with mock.patch.object(server._lobby, "_arm", side_effect=OSError(errno.ENOSPC, "no more watches")):
+            self.go_on.set()
+            self.assertEqual([first.answer().status, second.answer().status], [200, 200])
+            self.assertEqual([first.rest(), second.rest()], [b"", b""])
+            self.assertEqual([type(self.next_error()) for _ in range(2)], [OSError, OSError])
+        self.until(lambda: (server.places.taken, begun(server), server.connections) == (0, 0, 0))
 
     def test_all_threads_at_work_is_an_overload(self) -> None:
         """Told without one; health has threads of its own."""
