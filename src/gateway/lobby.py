@@ -176,13 +176,15 @@ class Lobby:
 
         Bytes that arrive meanwhile are left where they are.
         """
-        with self._lock:
-            if not self._sits(connection, self._in_line) or not self._open:
-                return
-            self._arm(connection, self._in_line)
-            rouse = connection.deadline_s < self._wakes_at_s
-        if rouse:
-            self._rouse()
+        rouse = False
+        try:
+            with self._lock:
+                if self._sits(connection, self._in_line) and self._open:
+                    rouse = connection.deadline_s < self._wakes_at_s
+                    self._arm(connection, self._in_line)
+        finally:
+            if rouse:
+                self._rouse()
 
     def take(self, connection: Connection) -> None:
         """Take a connection back from the lobby."""

@@ -287,6 +287,15 @@ class MomentTest(unittest.TestCase):
         self.assertEqual(self.noticed(), [connection.fd])
         self.lobby.let_go(connection)
 
+    def test_patience_ends_also_of_a_connection_that_cannot_be_watched(self) -> None:
+        """The thread that looks at it is roused all the same."""
+        connection, _ = self.connection()
+        self.lobby.line_up(connection)
+        no_more = OSError(errno.ENOSPC, "no more watches")
+        with mock.patch.object(self.lobby, "_arm", side_effect=no_more), self.assertRaises(OSError):
+            self.lobby.watch(connection)
+        self.assertEqual([fd for fd, _ in self.lobby._epoll.poll(0)], [self.lobby._wake])
+
     def test_a_connection_whose_turn_has_come_is_not_watched(self) -> None:
         """Whoever took it out of the lobby meanwhile has it alone."""
         connection, client = self.connection()
