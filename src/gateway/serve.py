@@ -1,6 +1,7 @@
 """One serving process, from its configuration to its exit: start, signals, reload, drain.
 
-SIGTERM, SIGINT   drain and exit 0, also while a reload hangs; a second one exits at once
+SIGTERM, SIGINT   drain and exit 0, also while a reload hangs; a second one exits at once,
+                  a third does not even wait for the disk: the status is a shell's for that signal
 SIGHUP            reload the configuration, all or nothing
 
 A ledger that is lost (a failed sync, a broken device, damage, a file that was taken away) ends the process at once with
@@ -261,10 +262,16 @@ class Process:
         elif not isinstance(error, ClientGone):
             self._log.error(error, request_id)
 
-    def _hurry(self, stop_now: threading.Event) -> None:
-        while self._signals.get() == signal.SIGHUP:
-            continue
+    def _hurry(self, stop_now: threading.Event) -> NoReturn:
+        """Cut the drain short at the next signal, and at the one after it whatever holds up the end, as a disk can."""
+        self._next_to_end()
         stop_now.set()
+        os._exit(128 + self._next_to_end())
+
+    def _next_to_end(self) -> int:
+        while (number := self._signals.get()) == signal.SIGHUP:
+            continue
+        return number
 
     def _reload_into(self, api: Api, books: Books, tracer: Tracer) -> None:
         """Bring a changed configuration into force: the last step is the only one that shows, and cannot fail."""

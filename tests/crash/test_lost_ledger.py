@@ -3,6 +3,7 @@
 import contextlib
 import http.client
 import json
+import signal
 import sqlite3
 import tempfile
 import unittest
@@ -118,6 +119,21 @@ class LostProcessTest(BrokenDiskCase):
     def setUp(self) -> None:
         super().setUp()
         self.home = Path(tempfile.mkdtemp(dir=self.root))
+
+    def test_a_disk_that_hangs_holds_up_no_third_signal(self) -> None:
+        """The ledger cannot be closed; what was answered is settled all the same."""
+        with GatewayProcess(self.config, folder=self.home, env=self.disk.environment) as gateway:
+            answered = self.ask(gateway, gateway.create_key()["key"])
+            self.disk.fail("hang", "ledger.db")
+            gateway.signal(signal.SIGTERM)
+            gateway.wait_for_event("drained")
+            for number in (signal.SIGINT, signal.SIGTERM):  # the order in which two that wait are heard
+                self.assertIsNone(gateway.child.poll())
+                gateway.signal(number)
+            self.assertEqual(gateway.wait(), 128 + signal.SIGTERM)
+        self.disk.heal()
+        rows = gateway.cli("ledger", "rows")
+        self.assertEqual([(row["request_id"], row["state"]) for row in rows], [(answered, "settled")])
 
     def test_a_failed_sync_ends_the_process(self) -> None:
         """Status 74 and one line that says why; the next start serves on, with every answer that was given settled."""

@@ -6,6 +6,7 @@
      read, write  every such call fails with ERRNO
      sync         the next sync fails with ERRNO and takes the file away: a second one would succeed
      lose         the same, and what is written before it never arrives: pages marked as clean that are not on the disk
+     hang         a sync waits until the line is gone
 
    Once a fault has happened, each later write and sync of any file named ledger.db* or cache.db* is a line in
    BROKEN_DISK.later. */
@@ -80,6 +81,7 @@ ssize_t pwrite64(int fd, const void *bytes, size_t size, off64_t at) {
 }
 
 static int sync_with(const char *name, int fd) {
+    while (fault("hang", fd)) usleep(10000);
     int code = fault("sync", fd);
     if (!code) code = fault("lose", fd);
     if (code) {

@@ -36,7 +36,7 @@ class BrokenDisk:
         return cls(Path(os.environ["LD_PRELOAD"]), Path(os.environ["BROKEN_DISK"]))
 
     def fail(self, call: str, suffix: str, code: int = errno.EIO) -> None:
-        """From now on `call` (read, write, sync or lose) fails on files whose path ends with `suffix`."""
+        """From now on `call` (read, write, sync or lose; hang: a sync waits) fails on files that end with `suffix`."""
         self._later.unlink(missing_ok=True)
         draft = self._switch.with_name(self._switch.name + ".new")
         draft.write_text(f"{call} {suffix} {code}\n")
