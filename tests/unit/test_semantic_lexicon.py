@@ -158,6 +158,8 @@ CONTRACTIONS = (
     " that's=that_is there's=there_is it's=it_is let's=let_us i'm=i_am im=i_am ive=i_have"
 )
 
+UNTOLD = "how'd what'd when'd where'd who'd why'd"
+
 ENDINGS = "mustn't=must_not they're=they_are they've=they_have they'll=they_will they'd=they_would"
 
 UNITS = (
@@ -280,6 +282,12 @@ class PhrasesTest(QuestionCase):
         self.different("How do I back up my phone?", "How do I back my phone up there?")
         self.different("Who signed up Bob?", "Who signed Bob?")
 
+    def test_to_have_got_is_not_to_have_gotten(self) -> None:
+        """It says what somebody has by now."""
+        self.same("Who has got the ball?", "Who's got the ball?")
+        self.different("Who has got the ball?", "Who got the ball?")
+        self.different("Which cats have got tails?", "Which cats got tails?")
+
     def test_a_pause_parts_a_phrase(self) -> None:
         """What is not said in one breath is not one word."""
         self.different("Which lamp did they turn on?", "Which lamp did they turn, on?")
@@ -317,6 +325,14 @@ class SpellingsTest(QuestionCase):
         for one, other in pairs(ENDINGS):
             self.same(f"{one} Bob in Rome", f"{other} Bob in Rome")
         self.assertEqual({one for one, _ in pairs(CONTRACTIONS)}, set(lexicon.CONTRACTIONS))
+
+    def test_a_contraction_of_several_verbs_is_none_of_them(self) -> None:
+        """Where'd she put it is not where would she, nor where did she: only the verb may tell."""
+        for opening in UNTOLD.split():
+            word = opening.removesuffix("'d")
+            for verb in ("did", "would", "had"):
+                self.different(f"{opening} Bob cut the rope in Rome", f"{word} {verb} Bob cut the rope in Rome")
+        self.assertEqual(set(UNTOLD.split()), lexicon.UNTOLD_CONTRACTIONS)
 
     def test_the_united_states_are_not_us(self) -> None:
         """Capitals tell a name from a pronoun."""
@@ -361,6 +377,12 @@ class SlotsTest(QuestionCase):
         self.different("Is twenty-five dollars fair?", "Is twenty-six dollars fair?")
         self.different("Is thirty-five dollars fair?", "Is forty-five dollars fair?")
         self.different("Is two-five-two free?", "Is twenty-five-two free?")
+
+    def test_a_large_number_before_a_hyphen_counts_what_is_behind_it(self) -> None:
+        """Two thousand-dollar prizes are not prizes of two thousand dollars."""
+        for large in ("hundred", "thousand", "million", "billion", "dozen"):
+            self.different(f"Who won the two {large}-dollar prizes?", f"Who won the two {large} dollar prizes?")
+            self.same(f"Who won the two-{large}-dollar prizes?", f"Who won the two {large} dollar prizes?")
 
     def test_a_unit_is_a_unit_behind_a_number_only(self) -> None:
         """Alone it is a letter or a word."""

@@ -1,9 +1,9 @@
 """From words as they are written to words as they are looked up: contractions, compounds with a number, set phrases.
 
 Rules:
-- what is contracted is written out: can't is can not; the 's of a noun becomes a word of its own
+- what is contracted is written out: can't is can not; the 's of a noun becomes a word of its own; where'd stays
 - a compound that begins with a number is parted: 16-year-old, two-hour, 50GB, 3rd stays one; twenty-five is one number,
-  but not twenty five, which may be twenty of five
+  but not twenty five, which may be twenty of five; nor are two thousand-dollar prizes of two thousand dollars
 - & between two names is and
 - in a question about words all stay as they are written
 - a verb and its particle become one word with the verb's ending, so that neither is matched alone
@@ -28,6 +28,8 @@ _ONES: Final = {word: int(value) for word, value in lexicon.NUMBERS.items() if v
 _TENS: Final = {
     word: int(value) for word, value in lexicon.NUMBERS.items() if value.endswith("0") and 19 < int(value) < 91
 }
+_PARTED: Final = lexicon.NUMBERS.keys() - {"hundred", "thousand", "million", "billion", "dozen"}
+"""Numbers that end with a hyphen; the number before one of the others would be taken for its part."""
 _UNIT_NAMES: Final = frozenset(name for names in lexicon.UNITS for name in names.split())
 
 
@@ -61,10 +63,10 @@ def _parts(word: str) -> Sequence[str]:
     if word.isalpha() or word.isdecimal():
         return (word,)
     if "'" in word:
-        return _without_ending(word)
+        return (word,) if word in lexicon.UNTOLD_CONTRACTIONS else _without_ending(word)
     if word[0].isdigit():
         return _parted_number(word)
-    return _numbered(word.split("-")) if word.split("-", 1)[0] in lexicon.NUMBERS else (word,)
+    return _numbered(word.split("-")) if word.split("-", 1)[0] in _PARTED else (word,)
 
 
 def _without_ending(word: str) -> Sequence[str]:

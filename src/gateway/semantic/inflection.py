@@ -3,7 +3,8 @@
 Plural and third person fold into the base, since a question about one is answered by the answer about many. The past
 and -ing keep a mark: a process is not processing. Rules:
 - two different words of one mark never get one base: hoping is hope, hopping is hop; scared is scare, scarred is scar
-- a plural that is another thing than many of the singular is left alone (KEPT)
+- a plural that is another thing than many of the singular is left alone (KEPT), and so is the third person of a verb
+  whose past is its base: who cuts the rope is not who cut it
 - -our, -ise and a doubled l behind e are American: no two words are told apart by them alone, if they are long enough
 - a wrong base costs a missed hit, never a wrong one
 """
@@ -24,6 +25,11 @@ KEPT: Final = (
         " hives honors jeans looks manners means mechanics minutes news notes numbers odds pages pains papers"
         " photos pictures premises quarters remains savings scales securities shingles shorts spectacles spirits"
         " stairs statistics stocks teams terms thanks times troops weeds windows"
+    )
+    # not the past: the base may be
+    | word_set(
+        "beats bets bids broadcasts bursts casts cuts fits forecasts hits hurts knits lets puts quits reads resets rids"
+        " sets sheds shuts slits spits splits spreads thrusts upsets weds wets"
     )
     # no plural at all
     | word_set(

@@ -226,6 +226,9 @@ CONTRACTIONS: Final = {
     "ive": "i have",
 }
 
+UNTOLD_CONTRACTIONS: Final = word_set("how'd what'd when'd where'd who'd why'd")
+"""Of did, had or would: which, only the verb may tell."""
+
 CONTRACTED_ENDINGS: Final = {
     "n't": "not",
     "'re": "are",
@@ -251,6 +254,8 @@ PHRASAL_VERBS: Final = (
 
 SET_PHRASES: Final = (
     ("get in touch with", "contact"),
+    ("has|is got", "has_got"),
+    ("have got", "have_got"),
     ("because of", "due to"),
     ("owing to", "due to"),
     ("by using", "using"),

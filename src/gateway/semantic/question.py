@@ -19,7 +19,7 @@ from gateway.semantic.text import Text, in_words
 from gateway.semantic.tokens import OF, Token, said
 from gateway.semantic.words import Capitals
 
-VERSION: Final = 5
+VERSION: Final = 6
 """Goes up with every change of what is read or compared; part of every key, so that old entries are found no more."""
 
 BINDERS: Final = frozenset({OF, POSSESSIVE})
