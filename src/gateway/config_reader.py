@@ -245,7 +245,7 @@ class Table:
     def tables(self, key: str) -> "list[Table]":
         """The array of tables under `key`, in the order of the file, empty if it is not set."""
         found = []
-        for index, value in enumerate(self.get(key, _array, [])):
+        for index, value in enumerate(self.get(key, _tables, [])):
             if isinstance(value, Mapping):
                 found.append(self._child(key, value, index))
             else:
@@ -294,7 +294,13 @@ def _did_you_mean(key: str, known: Iterable[str]) -> str:
 def _array(value: object) -> list[object]:
     if isinstance(value, list):
         return value
-    raise ValueError("must be an array")
+    raise ValueError("must be an array, in brackets")
+
+
+def _tables(value: object) -> list[object]:
+    if isinstance(value, list):
+        return value
+    raise ValueError("must be an array of tables, each with a header in double brackets")
 
 
 def _mapping(value: object) -> Mapping[str, object]:

@@ -573,8 +573,11 @@ class FaultsTest(unittest.TestCase):
     def test_sections_of_the_wrong_shape_are_faults(self) -> None:
         """A table where an array belongs, an array where a table belongs, and items that are no tables."""
         self.assertEqual(faults(with_section("server", [])), ("server: must be a table",))
-        self.assertEqual(faults(with_section("aliases", {})), ("aliases: must be an array",))
+        brackets = "must be an array of tables, each with a header in double brackets"
+        self.assertEqual(faults(with_section("aliases", {})), (f"aliases: {brackets}",))
         self.assertEqual(faults(with_section("tenants", [1])), ("tenants[0]: must be a table",))
+        everything = with_section("tenants", [{"name": "acme", "models": "*"}])
+        self.assertEqual(faults(everything), ("tenants[0].models: must be an array, in brackets",))
 
     def test_required_keys_are_named(self) -> None:
         """What has no default must be there."""
