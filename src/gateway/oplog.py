@@ -19,7 +19,8 @@ from gateway.clock import Clock
 _MAX_CHARS = 2000
 _CUT_CHARS = 900
 """Of JSON, which written as text within JSON takes at most two characters for each."""
-_LINES_PER_S = 50
+_LINES_PER_S = 100
+"""An outage of dozens of deployments, a line for each failure and each state, leaves room for what an operator does."""
 _SELDOM_S = 60.0
 _MOST_SELDOM = 1000
 """Lines that are remembered for _SELDOM_S; then all are forgotten, and may be written once more."""
@@ -80,10 +81,10 @@ class OpLog:
             second = int(self._clock.now_s())
             if second != self._second:
                 self._second, self._lines = second, 0
-            self._lines += 1
-            if self._lines > most_per_s:
+            if self._lines >= most_per_s:
                 self.dropped += 1
                 return
+            self._lines += 1
             try:
                 if _takes_a_line(self._stream):
                     self._stream.write(line + "\n")
