@@ -291,16 +291,19 @@ def _did_you_mean(key: str, known: Iterable[str]) -> str:
     return f"; did you mean {meant[0]}?" if meant else ""
 
 
-def _array(value: object) -> list[object]:
-    if isinstance(value, list):
-        return value
-    raise ValueError("must be an array, in brackets")
+def _list(fault: str) -> Rule[list[object]]:
+    """An array; `fault` says what it must be, as one writes it."""
+
+    def rule(value: object) -> list[object]:
+        if isinstance(value, list):
+            return value
+        raise ValueError(fault)
+
+    return rule
 
 
-def _tables(value: object) -> list[object]:
-    if isinstance(value, list):
-        return value
-    raise ValueError("must be an array of tables, each with a header in double brackets")
+_array = _list("must be an array, in brackets")
+_tables = _list("must be an array of tables, each with a header in double brackets")
 
 
 def _mapping(value: object) -> Mapping[str, object]:

@@ -56,7 +56,6 @@ from tracekit.trace import Tracer
 
 DEFAULT_CONFIG = "gateway.toml"
 _SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
-_SECOND_SIGNAL = "a second signal ends it at once"
 
 STORE_LOST = 74
 """The exit status of a process that lost its ledger; EX_IOERR of sysexits.h."""
@@ -220,9 +219,10 @@ class Process:
                 reloads.ask()
             server.begin_drain()
             announce_s = self._config.server.announce_s
-            self._log.event("draining", signal=number, serving_for_s=announce_s, detail=_SECOND_SIGNAL)
+            how_to_hurry = "a second signal ends it at once"
+            self._log.event("draining", signal=number, serving_for_s=announce_s, detail=how_to_hurry)
             stop_now = threading.Event()
-            watcher = threading.Thread(target=self._hurry, args=(stop_now,), name="second-signal", daemon=True)
+            watcher = threading.Thread(target=self._hurry, args=(stop_now,), name="next-signals", daemon=True)
             watcher.start()
             left = server.drain(stop_now)
             self._log.event("drained", left_behind=left)

@@ -364,10 +364,7 @@ class SignalTest(unittest.TestCase):
         """A configuration in a pipe that nobody writes into: the gateway serves on, and ends when it is told to."""
         with GatewayProcess(QUICK + CONFIG) as gateway:
             key = gateway.create_key()["key"]
-            config = gateway.folder / "gateway.toml"
-            config.unlink()
-            os.mkfifo(config)
-            gateway.signal(signal.SIGHUP)
+            _reload_from_a_pipe(gateway)
             self.assertEqual(gateway.chat(key, model="mini")[0], 200)
             gateway.signal(signal.SIGTERM)
             gateway.wait_for_event("drained")
@@ -377,10 +374,7 @@ class SignalTest(unittest.TestCase):
         """Those that were asked for meanwhile are one more."""
         with GatewayProcess(QUICK + CONFIG) as gateway:
             key = gateway.create_key()["key"]
-            config = gateway.folder / "gateway.toml"
-            config.unlink()
-            os.mkfifo(config)
-            gateway.signal(signal.SIGHUP)
+            config = _reload_from_a_pipe(gateway)
             writer = os.open(config, os.O_WRONLY)
             config.unlink()
             config.write_text(QUICK + CONFIG.replace('"mini"', '"maxi"'))
@@ -601,6 +595,15 @@ def _speak_plainly(peer: Peer) -> None:
     """Answer what was to be the beginning of TLS."""
     peer.sock.recv(65_536)
     peer.send(scripted_upstream.answer())
+
+
+def _reload_from_a_pipe(gateway: GatewayProcess) -> Path:
+    """Let it reload a configuration that it cannot read before somebody writes into it; where that is."""
+    config = gateway.folder / "gateway.toml"
+    config.unlink()
+    os.mkfifo(config)
+    gateway.signal(signal.SIGHUP)
+    return config
 
 
 def _run_unread(*arguments: str) -> tuple[int, bytes]:
