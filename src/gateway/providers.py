@@ -14,7 +14,7 @@ from gateway.config_schema import Deployment, ProviderConfig
 from gateway.context import Caller
 from gateway.types import Secret
 from llmkit.client import OpenAICompatClient, UpstreamAnswer
-from llmkit.openai import Malformed, WireError, error_payload
+from llmkit.openai import Malformed, WireError, error_payload, with_usage
 from llmkit.openai_collect import Collector
 from llmkit.openai_stream import ChunkShaper
 
@@ -113,14 +113,21 @@ class _LiveAnswer(Struct, eq=False):
         self._answer.close()
 
     def _collected(self) -> bytes:
-        """The events as one answer; one that is not finished, or an error, is left to the reader of the answer."""
+        """The events as one answer; one that is not finished, or an error, is left to the reader of the answer.
+
+        Nothing is left of it then but the error, and usage that covers all that came.
+        """
         shaper, collector = ChunkShaper(want_usage=False), Collector()
         try:
             for payload in self._answer.payloads():
                 for chunk in shaper.feed(payload):
                     collector.feed(chunk)
         except WireError as error:
-            return error_payload(error.message, error.type, error.code, error.param)
+            told = error_payload(error.message, error.type, error.code, error.param)
         except Malformed:
-            return b""
-        return collector.completion(shaper.usage, ends_oddly=shaper.ends_oddly) if shaper.finished else b""
+            told = b"{}"
+        else:
+            if shaper.finished:
+                return collector.completion(shaper.usage, ends_oddly=shaper.ends_oddly)
+            told = b"{}"
+        return told if shaper.usage is None or shaper.unreported != (0, 0) else with_usage(told, shaper.usage)

@@ -133,7 +133,7 @@ class Relay(Struct, eq=False):
         try:
             completion = from_wire(raw, created=self._created, model=self._model)
         except (Malformed, WireError) as error:
-            self.evidence.usage = error.usage if isinstance(error, WireError) else None
+            self.evidence.usage = error.usage
             raise self._failed_by(unusable(type(error).__name__)) from error
         self.evidence.usage, self.evidence.output_bytes = completion.usage, completion.text_bytes
         self.evidence.reached_cap = _CUT_AT_CAP in completion.finish_reasons

@@ -374,5 +374,9 @@ def _unusable(error: WireError | Malformed) -> ProviderError:
             usage=error.usage,
         )
     return ProviderError(
-        ProviderErrorKind.MALFORMED, f"the upstream's answer is unusable: {error}", sent=True, first_byte_seen=True
+        ProviderErrorKind.MALFORMED,
+        f"the upstream's answer is unusable: {error}",
+        sent=True,
+        first_byte_seen=True,
+        usage=error.usage,
     )

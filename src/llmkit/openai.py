@@ -75,7 +75,12 @@ MOST_CHOICES: Final = 128
 
 
 class Malformed(ValueError):
-    """Bytes of an upstream that are no answer. The message holds nothing of them."""
+    """Bytes of an upstream that are no answer. The message holds nothing of them.
+
+    usage  what the upstream counted all the same
+    """
+
+    usage: Usage | None = None
 
 
 class WireError(ValueError):
@@ -239,10 +244,20 @@ def from_wire(raw: bytes, *, new_id: NewId = random_id, created: int = 0, model:
     """
     document = decode_object(raw)
     raise_reported_error(document)
+    usage = usage_of(document)
+    try:
+        return _completion(raw, document, usage, new_id, created, model)
+    except Malformed as error:
+        error.usage = usage
+        raise
+
+
+def _completion(
+    raw: bytes, document: JsonObject, usage: Usage | None, new_id: NewId, created: int, model: str
+) -> Completion:
     choices = document.get("choices")
     if type(choices) is not list or not choices:
         raise Malformed("an answer without choices")
-    usage = usage_of(document)
     edited = _repair_head(document, new_id, created, model)
     finished, text_bytes, reasons = True, 0, list[str]()
     for position, choice in enumerate(choices):

@@ -377,7 +377,7 @@ class LiveProviderTest(ProviderContract):
         self.assertEqual(events(self.answering(answer(body), stream=True)), [body])
 
     def test_a_stream_that_nobody_asked_for_is_the_answer_that_was(self) -> None:
-        """Its events are joined; of one that is broken off nothing is left, and an error stays one."""
+        """Its events are joined; an error stays one; of one that is broken off usage is left, if that counts all."""
         head = '"id": "c", "object": "chat.completion.chunk", "created": 5, "model": "m"'
 
         def told(*said: str) -> bytes:
@@ -390,8 +390,13 @@ class LiveProviderTest(ProviderContract):
         last = '"choices": [{"index": 0, "delta": {"content": "lo"}, "finish_reason": "length"}]'
         choice = json.loads(told(first, last))["choices"][0]
         self.assertEqual((choice["message"]["content"], choice["finish_reason"]), ("Hello", "length"))
-        self.assertEqual(told(first), b"")
-        self.assertEqual(json.loads(told(first, '"error": {"message": "busy", "code": "x"}'))["error"]["code"], "x")
+        self.assertEqual(told(first), b"{}")
+        error = '"error": {"message": "busy", "code": "x"}'
+        self.assertEqual(json.loads(told(first, error))["error"]["code"], "x")
+        counted = '"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2}'
+        for end in '"choices": []', '"choices": 5', error:
+            self.assertEqual(json.loads(told(first, counted, end))["usage"]["completion_tokens"], 2)
+            self.assertNotIn("usage", json.loads(told(counted, first, end)))
 
 
 def refusal(entry: dict[str, Any]) -> bytes:

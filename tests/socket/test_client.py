@@ -654,15 +654,19 @@ class LibraryTest(ClientTest):
         self.assertEqual(seen, [{**self.BODY, "stream": False}])
 
     def test_chat_refuses_what_is_no_completion(self) -> None:
-        """Junk is malformed; a reported error is the server's, with its code."""
+        """Junk is malformed; a reported error is the server's, with its code; what was counted all the same is told."""
+        usage = b'"usage": {"prompt_tokens": 7, "completion_tokens": 2}'
         for body, kind, code in (
             (b"<html>", "malformed", None),
             (b'{"id": "1"}', "malformed", None),
+            (b'{"choices": [], %s}' % usage, "malformed", None),
             (b'{"error": {"message": "x", "code": "overloaded"}}', "server", "overloaded"),
+            (b'{"error": {"message": "x", "code": "overloaded"}, %s}' % usage, "server", "overloaded"),
         ):
             with self.subTest(body), self.assertRaises(ProviderError) as caught:
                 self.client(once(answer(body))).chat(self.BODY)
             self.assertEqual((caught.exception.kind, caught.exception.code), (kind, code))
+            self.assertEqual(caught.exception.usage, Usage(7, completion_tokens=2) if usage in body else None)
 
     def test_chat_refuses_what_is_no_json(self) -> None:
         """Before anything is sent."""

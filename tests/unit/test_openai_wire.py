@@ -374,6 +374,15 @@ class AnswerTest(unittest.TestCase):
                 from_wire(raw)
             self.assertNotIn("secret", str(caught.exception))
 
+    def test_what_is_no_answer_may_have_been_counted(self) -> None:
+        """An upstream may bill what it filtered away; counts that are none are not believed."""
+        junks: list[Any] = [{}, {"choices": []}, {"choices": [None]}, {"choices": [{"message": {"content": 5}}]}]
+        for junk in junks:
+            for reported, believed in (USAGE, Usage(11, 0, 0, 7, 0)), ({"prompt_tokens": 1}, None), (None, None):
+                with self.subTest(junk=junk, reported=reported), self.assertRaises(Malformed) as caught:
+                    repair({**junk, "usage": reported})
+                self.assertEqual(caught.exception.usage, believed)
+
     def test_an_error_in_a_200_is_an_error(self) -> None:
         """With its usage; a null error is none."""
         with self.assertRaises(WireError) as caught:

@@ -288,11 +288,15 @@ class RelayTest(unittest.TestCase):
                 self.assertIs(self.evidence.reach, Reach.PRODUCED)
                 self.assertEqual(self.facts.hops, ["mini=malformed"])
 
-    def test_usage_beside_an_error_object_is_known(self) -> None:
+    def test_usage_beside_what_is_no_answer_is_known(self) -> None:
         """It is what the upstream bills for the failure."""
-        raw = json.dumps({"error": {"message": "x"}, "usage": usage(9, 2)}).encode()
-        self.fails(self.relay(raw, streams=False).whole())
-        self.assertEqual(self.evidence.usage, Usage(9, completion_tokens=2))
+        failures: list[Any] = [{"error": {"message": "x"}}, {"choices": []}, {"choices": [{"message": None}]}, {}]
+        for failure in failures:
+            with self.subTest(failure=failure):
+                self.setUp()
+                raw = json.dumps(failure | {"usage": usage(9, 2)}).encode()
+                self.fails(self.relay(raw, streams=False).whole())
+                self.assertEqual(self.evidence.usage, Usage(9, completion_tokens=2))
 
     def test_a_clock_that_fires_in_a_whole_answer_leaves_it_unknown(self) -> None:
         """The upstream goes on without us."""
