@@ -37,7 +37,9 @@ from gateway.errors import (
 from gateway.evidence import Evidence, Reach
 from gateway.health import LONG_PAUSE_S, LONGEST_PAUSE_S, Absence, DeploymentHealth, Entry, Fleet
 from gateway.holds import AlreadyResolved, Purpose
-from gateway.relay import AnswerRefused, Keeper, Relay
+from gateway.relay import AnswerRefused, Delivery, Keeper
+from gateway.relay_stream import relay_stream
+from gateway.relay_whole import relay_whole
 from gateway.retry import backoff_s
 from gateway.router import RoutePlan
 from gateway.rows import Exit
@@ -276,7 +278,7 @@ class Dispatcher:
         with walk.span.child("attempt", deployment=turn.name, provider=deployment.provider) as span:
             upstream = await self._upstreams.open(context, request, turn.attempt, evidence, span, credential=credential)
             try:
-                relay = Relay(
+                delivery = Delivery(
                     context,
                     request,
                     upstream,
@@ -288,15 +290,15 @@ class Dispatcher:
                     may_climb=turn.stage + 1 < len(walk.plan.stages),
                     keeper=walk.keeper,
                 )
-                answer = await (relay.stream() if request.stream else relay.whole())
+                answer = await (relay_stream(delivery) if request.stream else relay_whole(delivery))
             except AttemptFailed as failed:
                 span.fail(failed.verdict.outcome)
                 raise
             finally:
                 upstream.close()
-            if relay.broke is not None:
-                span.fail(relay.broke)
-            return answer, relay.broke
+            if delivery.broke is not None:
+                span.fail(delivery.broke)
+            return answer, delivery.broke
 
     # --- after a failure ----------------------------------------------------------------------------------------
 

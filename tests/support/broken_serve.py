@@ -19,7 +19,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gateway import answers, api, app, books, chat, cli, commands, relay, verdict
+from gateway import answers, api, app, books, chat, cli, commands, relay_stream, verdict
 from gateway import gateway as story
 from gateway.answers import lines
 from gateway.cli import serve_main
@@ -181,7 +181,7 @@ AROUND = {"hears-once": _around(_first_only)}
 MISTAKES: dict[str, list[tuple[Any, str, Any]]] = {
     "reads-without-end": [
         (app, "OpenAICompatClient", _client_without_limits),
-        (relay, "MOST_HELD_BYTES", _ENDLESS),
+        (relay_stream, "MOST_HELD_BYTES", _ENDLESS),
     ],
     "forgets-the-dead": [(books, "Ledger", _ForgetsTheDead)],
     "repeats-secrets": [

@@ -22,7 +22,8 @@ from gateway import (
     health,
     judging,
     other_words,
-    relay,
+    relay_stream,
+    relay_whole,
     semantic_cache,
     settlement,
     verdict,
@@ -139,7 +140,7 @@ FAULTS: dict[str, list[Any]] = {
     "overage-whole": [mock.patch.object(books, "Ledger", twins.ClampsToTheHold)],
     "overage-stream": [mock.patch.object(books, "Ledger", twins.ClampsToTheHold)],
     "quarantine": [mock.patch.object(Fleet, "flag", lambda self, deployment: None)],
-    "overrun-stream": [mock.patch.object(relay.Relay, "_passes_cap", lambda self, shaper: False)],
+    "overrun-stream": [mock.patch.object(relay_stream._Stream, "_passes_cap", lambda self: False)],
     "multipliers": [mock.patch.object(attempt, "predicted_bytes", lambda request: 0)],
     "lying-usage": [mock.patch.object(settlement, "assess", _believes_usage)],
     "failed-call-with-usage": [mock.patch.object(Settlement, "_charge_of", lambda self, held, left=False: None)],
@@ -190,9 +191,9 @@ FAULTS: dict[str, list[Any]] = {
     ],
     "outage": [mock.patch.object(Breaker, "_learn", lambda self, outcome, now_ns: None)],
     "abandoned-half-open": [mock.patch.object(health, "Breaker", breakers.ForgetsReleases)],
-    "cut-after-content": [mock.patch.object(relay.Relay, "_is_whole", lambda self, shaper: True)],
-    "cut-before-content": [mock.patch.object(relay.Relay, "_is_whole", lambda self, shaper: True)],
-    "cut-whole": [mock.patch.object(relay, "from_wire", _accepts_junk)],
+    "cut-after-content": [mock.patch.object(relay_stream._Stream, "_is_whole", lambda self: True)],
+    "cut-before-content": [mock.patch.object(relay_stream._Stream, "_is_whole", lambda self: True)],
+    "cut-whole": [mock.patch.object(relay_whole, "from_wire", _accepts_junk)],
 }
 """By the probe that must say FOUND."""
 

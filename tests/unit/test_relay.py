@@ -14,7 +14,9 @@ from gateway.evidence import Evidence, Reach
 from gateway.holds import Purpose, Reservation
 from gateway.ledger import Ledger
 from gateway.levels import Account
-from gateway.relay import MOST_HELD_BYTES, AnswerRefused, Keeper, Relay
+from gateway.relay import AnswerRefused, Delivery, Keeper
+from gateway.relay_stream import MOST_HELD_BYTES, relay_stream
+from gateway.relay_whole import relay_whole
 from gateway.rows import Exit, RequestRow
 from gateway.settlement import Settlement
 from gateway.validators import Refusal
@@ -174,10 +176,10 @@ class RelayTest(unittest.TestCase):
         self.exit = Exit.ROUTED
         self.keeper: Keeper | None = None
 
-    def relay(
+    def delivery(
         self, *steps: Step, streams: bool = True, may_climb: bool = False, validates: bool = False, **fields: Any
-    ) -> Relay:
-        """A relay for a request that started now; `fields` are those of its body."""
+    ) -> Delivery:
+        """A delivery for a request that started now; `fields` are those of its body."""
         self.context = RequestContext(
             principal=Principal("k", "acme", Account("acme", "k", (1, 2, 3)), None),
             raw=b"",
@@ -192,7 +194,7 @@ class RelayTest(unittest.TestCase):
         purpose = Purpose("req_1", 1, "mini", "mini", "1")
         drive(settlement.cover(purpose, 10**9, self.evidence, PRICE))
         self.request = parse_chat(json.dumps(chat(stream=streams, **fields)).encode(), Options())
-        return Relay(
+        return Delivery(
             self.context,
             self.request,
             ScriptedAnswer(*steps),
@@ -208,8 +210,8 @@ class RelayTest(unittest.TestCase):
     def stream(self, *steps: Step, wants_usage: bool = False, may_climb: bool = False) -> Answer:
         """Relay a stream."""
         fields: dict[str, Any] = {"stream_options": {"include_usage": True}} if wants_usage else {}
-        self.last = self.relay(*steps, may_climb=may_climb, **fields)
-        return drive(self.last.stream())
+        self.last = self.delivery(*steps, may_climb=may_climb, **fields)
+        return drive(relay_stream(self.last))
 
     def raises(self, story: Awaitable[Answer], kind: type[BaseException]) -> BaseException:
         """What a story raises; no event must have reached the client."""
@@ -244,14 +246,14 @@ class RelayTest(unittest.TestCase):
     def test_a_whole_answer_is_settled_before_it_is_returned(self) -> None:
         """Its bytes are the upstream's own."""
         raw = whole("hello", usage=usage(9, 2))
-        answer = drive(self.relay(raw, streams=False).whole())
+        answer = drive(relay_whole(self.delivery(raw, streams=False)))
         self.assertEqual((answer.body, answer.cut), (raw, False))
         self.assertEqual((self.journal.entries, self.journal.cost), (["settle"], 17_000))
         self.assertEqual((self.facts.hops, self.evidence.output_bytes), (["mini=ok"], 5))
 
     def test_an_answer_without_usage_is_given_what_it_was_settled_at(self) -> None:
         """A client can see what it paid for."""
-        answer = drive(self.relay(whole("hello"), streams=False).whole())
+        answer = drive(relay_whole(self.delivery(whole("hello"), streams=False)))
         self.assertEqual(json.loads(answer.body or b"")["usage"]["completion_tokens"], 5)
         self.assertEqual(self.journal.cost, 300_000 + 5 * 4_000)
 
@@ -260,7 +262,7 @@ class RelayTest(unittest.TestCase):
         for reported in (usage(9, 0), usage(0, 2), usage(2**53, 2**53)):
             with self.subTest(reported):
                 self.setUp()
-                answer = drive(self.relay(whole("hello", usage=reported), streams=False).whole())
+                answer = drive(relay_whole(self.delivery(whole("hello", usage=reported), streams=False)))
                 told = json.loads(answer.body or b"")["usage"]
                 self.assertEqual(self.journal.cost, told["prompt_tokens"] * 1_000 + told["completion_tokens"] * 4_000)
 
@@ -273,7 +275,7 @@ class RelayTest(unittest.TestCase):
                 if streams:
                     self.stream(HELLO, FINISH, DONE)
                 else:
-                    drive(self.relay(whole("hello"), streams=False).whole())
+                    drive(relay_whole(self.delivery(whole("hello"), streams=False)))
                 assert self.journal.row is not None
                 self.assertEqual((self.facts.exit, self.journal.row.exit), (exit_, exit_))
 
@@ -283,7 +285,7 @@ class RelayTest(unittest.TestCase):
         for step in (b"<html>", b"{}", b'{"error": {"message": "CANARY"}}', cut):
             with self.subTest(str(step)):
                 self.setUp()
-                failed = self.fails(self.relay(step, streams=False).whole())
+                failed = self.fails(relay_whole(self.delivery(step, streams=False)))
                 self.assertTrue(failed.verdict.sick)
                 self.assertIs(self.evidence.reach, Reach.PRODUCED)
                 self.assertEqual(self.facts.hops, ["mini=malformed"])
@@ -295,13 +297,13 @@ class RelayTest(unittest.TestCase):
             with self.subTest(failure=failure):
                 self.setUp()
                 raw = json.dumps(failure | {"usage": usage(9, 2)}).encode()
-                self.fails(self.relay(raw, streams=False).whole())
+                self.fails(relay_whole(self.delivery(raw, streams=False)))
                 self.assertEqual(self.evidence.usage, Usage(9, completion_tokens=2))
 
     def test_a_clock_that_fires_in_a_whole_answer_leaves_it_unknown(self) -> None:
         """The upstream goes on without us."""
         late = ProviderError(ProviderErrorKind.TIMEOUT, "idle", sent=True, first_byte_seen=True, clock="idle")
-        self.fails(self.relay(late, streams=False).whole(), "upstream_timeout")
+        self.fails(relay_whole(self.delivery(late, streams=False)), "upstream_timeout")
         self.assertIs(self.evidence.reach, Reach.UNKNOWN)
 
     def test_an_answer_that_a_validator_refuses_is_given_up(self) -> None:
@@ -319,7 +321,7 @@ class RelayTest(unittest.TestCase):
             with self.subTest(text):
                 self.setUp()
                 raw = whole(text, usage=usage(9, 2))
-                refused = self.refused(self.relay(raw, streams=False, may_climb=True, **fields).whole())
+                refused = self.refused(relay_whole(self.delivery(raw, streams=False, may_climb=True, **fields)))
                 self.assertIs(refused.reason, reason)
                 self.assertEqual(
                     (self.evidence.reach, self.evidence.usage), (Reach.PRODUCED, Usage(9, completion_tokens=2))
@@ -328,7 +330,7 @@ class RelayTest(unittest.TestCase):
     def test_a_refused_answer_can_be_given_after_all(self) -> None:
         """Nothing better came: it is settled once, and delivered as it is."""
         raw = whole("", usage=usage(9, 2))
-        refused = self.refused(self.relay(raw, streams=False, may_climb=True).whole())
+        refused = self.refused(relay_whole(self.delivery(raw, streams=False, may_climb=True)))
         answer = drive(cast("Any", refused.deliver()))
         self.assertEqual((answer.body, self.journal.entries, self.journal.cost), (raw, ["settle"], 17_000))
         self.assertEqual(self.facts.exit, "routed")
@@ -338,25 +340,25 @@ class RelayTest(unittest.TestCase):
         table: list[dict[str, Any]] = [{}, {"response_format": {"type": "json_object"}}]
         for fields in table:
             self.setUp()
-            answer = drive(self.relay(whole("", usage=usage(9, 0)), streams=False, **fields).whole())
+            answer = drive(relay_whole(self.delivery(whole("", usage=usage(9, 0)), streams=False, **fields)))
             self.assertEqual((answer.cut, self.facts.hops), (False, ["mini=ok"]))
 
     def test_an_answer_that_is_good_enough_is_not_given_up(self) -> None:
         """Whatever could still be asked."""
         wants: dict[str, Any] = {"response_format": {"type": "json_object"}}
-        answer = drive(self.relay(whole('{"a": 1}'), streams=False, may_climb=True, **wants).whole())
+        answer = drive(relay_whole(self.delivery(whole('{"a": 1}'), streams=False, may_climb=True, **wants)))
         self.assertIsNotNone(answer.body)
         self.assertEqual(self.facts.hops, ["mini=ok"])
 
     def test_whoever_keeps_answers_is_told_of_a_whole_one(self) -> None:
         """With its bytes as they leave, once it is settled."""
         self.keeper = kept = Kept(self.journal)
-        answer = drive(self.relay(whole("hello"), streams=False).whole())
+        answer = drive(relay_whole(self.delivery(whole("hello"), streams=False)))
         self.assertEqual(kept.whole, [(answer.body, {"content": "hello"})])
         self.assertEqual(self.journal.entries, ["settle", "keep"])
         self.setUp()
         self.keeper = kept = Kept(self.journal)
-        refused = self.refused(self.relay(whole(""), streams=False, may_climb=True).whole())
+        refused = self.refused(relay_whole(self.delivery(whole(""), streams=False, may_climb=True)))
         self.assertEqual(kept.whole, [])
         drive(cast("Any", refused.deliver()))
         self.assertEqual(len(kept.whole), 1)
@@ -451,7 +453,7 @@ class RelayTest(unittest.TestCase):
 
     def test_what_came_before_junk_without_content_is_not_sent(self) -> None:
         """Another call may answer."""
-        self.fails(self.relay((ROLE, b"junk", HELLO)).stream())
+        self.fails(relay_stream(self.delivery((ROLE, b"junk", HELLO))))
         self.assertEqual((self.journal.entries, self.evidence.broken_off), ([], True))
 
     def test_what_came_after_the_last_report_is_known_wherever_it_came(self) -> None:
@@ -488,7 +490,7 @@ class RelayTest(unittest.TestCase):
         self.assertEqual((seen, raised.exception.verdict.elsewhere), ([0, 0, 0], True))
         self.assertEqual(self.evidence.broken_off, True)
         self.setUp()
-        self.fails(self.relay((ROLE, *[note] * 5, HELLO)).stream())
+        self.fails(relay_stream(self.delivery((ROLE, *[note] * 5, HELLO))))
         self.assertEqual((self.journal.entries, self.evidence.broken_off), ([], True))
 
     def test_a_stream_says_in_its_head_what_is_true_so_far(self) -> None:
@@ -508,7 +510,7 @@ class RelayTest(unittest.TestCase):
         """A client that leaves just then is billed for it."""
         self.journal.troubles["send"] = ClientGone()
         counted = chunk({"content": "hello"}, usage=usage(9, 3))
-        self.raises(self.relay(counted).stream(), ClientGone)
+        self.raises(relay_stream(self.delivery(counted)), ClientGone)
         self.assertIs(self.evidence.reach, Reach.PRODUCED)
         self.assertEqual((self.evidence.deltas, self.evidence.output_bytes), (1, 5))
         self.assertEqual(self.evidence.usage, Usage(9, completion_tokens=3))
@@ -532,7 +534,7 @@ class RelayTest(unittest.TestCase):
                     self.setUp()
                     if promised:
                         self.journal.promise()
-                    failed = self.fails(self.relay(*before, step).stream(), code)
+                    failed = self.fails(relay_stream(self.delivery(*before, step)), code)
                     self.assertTrue(failed.verdict.sick)
                     self.assertEqual((self.journal.entries, self.evidence.reach), ([], reach))
                     self.assertEqual(self.facts.hops, [f"mini={failed.verdict.outcome}"])
@@ -581,7 +583,7 @@ class RelayTest(unittest.TestCase):
     def test_silence_after_a_role_is_an_unknown_outcome(self) -> None:
         """Nothing that costs was seen, and the upstream goes on: another may answer."""
         late = ProviderError(ProviderErrorKind.TIMEOUT, "x", sent=True, first_byte_seen=True, status=200, clock="idle")
-        self.fails(self.relay(ROLE, late).stream(), "upstream_timeout")
+        self.fails(relay_stream(self.delivery(ROLE, late)), "upstream_timeout")
         self.assertEqual((self.journal.entries, self.evidence.reach), ([], Reach.UNKNOWN))
 
     def test_a_stream_without_content_is_delivered_at_its_end(self) -> None:
@@ -603,13 +605,13 @@ class RelayTest(unittest.TestCase):
         for raw, fields, outcome in table:
             with self.subTest(outcome):
                 self.setUp()
-                drive(self.relay(raw, streams=False, validates=True, **fields).whole())
+                drive(relay_whole(self.delivery(raw, streams=False, validates=True, **fields)))
                 self.assertEqual(self.facts.hops, [f"mini={outcome}"])
         self.setUp()
-        drive(self.relay(ROLE, FINISH, DONE, validates=True).stream())
+        drive(relay_stream(self.delivery(ROLE, FINISH, DONE, validates=True)))
         self.assertEqual(self.facts.hops, ["mini=empty"])
         self.setUp()
-        drive(self.relay(whole("no JSON"), streams=False, **wants).whole())
+        drive(relay_whole(self.delivery(whole("no JSON"), streams=False, **wants)))
         self.assertEqual(self.facts.hops, ["mini=ok"])
 
     def test_a_stream_that_a_filter_emptied_is_delivered(self) -> None:
@@ -620,7 +622,7 @@ class RelayTest(unittest.TestCase):
 
     def test_an_empty_stream_is_given_up_for_something_stronger(self) -> None:
         """And can be given after all, settled once."""
-        refused = self.refused(self.relay(ROLE, FINISH, USAGE, DONE, may_climb=True).stream())
+        refused = self.refused(relay_stream(self.delivery(ROLE, FINISH, USAGE, DONE, may_climb=True)))
         self.assertIs(refused.reason, Refusal.EMPTY)
         answer = drive(cast("Any", refused.deliver()))
         self.assertEqual((answer.cut, self.journal.cost), (False, 17_000))
@@ -630,7 +632,7 @@ class RelayTest(unittest.TestCase):
     def test_a_stream_that_flows_is_not_given_up(self) -> None:
         """Not for its format either: the client has seen it."""
         wants: dict[str, Any] = {"response_format": {"type": "json_object"}}
-        answer = drive(self.relay(HELLO, FINISH, DONE, may_climb=True, **wants).stream())
+        answer = drive(relay_stream(self.delivery(HELLO, FINISH, DONE, may_climb=True, **wants)))
         self.assertEqual((answer.cut, self.facts.hops), (False, ["mini=ok"]))
 
     def test_whoever_keeps_answers_sees_a_stream_as_it_leaves(self) -> None:
@@ -704,7 +706,7 @@ class RelayTest(unittest.TestCase):
     def test_an_answer_passed_its_cap_before_any_content(self) -> None:
         """Running usage says so: another may answer, and what it says is what it bills."""
         over = chunk({"role": "assistant", "content": ""}, usage=usage(9, 21))
-        self.fails(self.relay(over, HELLO, FINISH, DONE).stream())
+        self.fails(relay_stream(self.delivery(over, HELLO, FINISH, DONE)))
         self.assertEqual(self.evidence.usage, Usage(9, completion_tokens=21))
 
     def test_a_finished_answer_is_not_cut_for_what_it_cost(self) -> None:
@@ -719,7 +721,7 @@ class RelayTest(unittest.TestCase):
         self.assertEqual(self.last_event()["error"]["code"], "draining")
         for before in ((), (ROLE,)):
             self.setUp()
-            self.raises(self.relay(*before, Draining()).stream(), Draining)
+            self.raises(relay_stream(self.delivery(*before, Draining())), Draining)
             self.assertEqual(self.journal.entries, [])
 
     def test_a_client_that_leaves_after_the_settlement_changes_nothing(self) -> None:
@@ -731,6 +733,6 @@ class RelayTest(unittest.TestCase):
 
     def test_a_client_that_is_gone_need_not_hear_of_a_cut(self) -> None:
         """The stream is cut all the same."""
-        relay = self.relay(ROLE, HELLO, lambda: self.journal.troubles.update(send=ClientGone()), b"{")
-        self.assertTrue(drive(relay.stream()).cut)
+        delivery = self.delivery(ROLE, HELLO, lambda: self.journal.troubles.update(send=ClientGone()), b"{")
+        self.assertTrue(drive(relay_stream(delivery)).cut)
         self.assertEqual(self.journal.entries[-2:], ["settle", "send"])
