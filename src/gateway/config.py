@@ -365,8 +365,17 @@ def _price_book(table: Table) -> PriceBook | None:
     if isinstance(raw, Mapping):
         return _lasting(_price(table.table("price")), "1")
     if raw is None:
-        table.fault("price", 'is required: an unknown price is never zero (a model that costs nothing says "free")')
+        unknown = 'an unknown price is never zero (a model that costs nothing says "free")'
+        table.fault("price", f"is required{_of_deployment(table)}: {unknown}")
     return _lasting(table.get("price", _free, None), "free")
+
+
+def _of_deployment(table: Table) -> str:
+    """Whose price it is, by its name and its model, if both are such as may be shown."""
+    try:
+        return f" for {name(table.raw('name'))} ({wording(table.raw('model'))})"
+    except ValueError:
+        return ""
 
 
 def _lasting(price: Price | None, version: str) -> PriceBook | None:

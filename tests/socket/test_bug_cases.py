@@ -229,11 +229,11 @@ class PriceTest(FrontCase):
     MODEL = '[[deployments]]\nname = "{0}"\nprovider = "up"\nmodel = "{0}"\n'
 
     def test_a_model_without_a_price_is_refused_at_the_start(self) -> None:
-        """By its place; a price of nothing must be said."""
+        """By its place and its name; a price of nothing must be said."""
         with self.assertRaises(ConfigError) as caught:
             load(CONFIG + self.MODEL.format("new-model"), {})
         (fault,) = caught.exception.faults
-        self.assertTrue(fault.startswith("deployments[1].price: "), fault)
+        self.assertTrue(fault.startswith("deployments[1].price: is required for new-model (new-model): "), fault)
 
     def test_each_model_has_its_own_price(self) -> None:
         """A dated id is not priced by its likeness; what is free costs nothing, also for a key without money."""

@@ -937,12 +937,13 @@ class ScriptTest(unittest.TestCase):
 
 class PriceTest(unittest.TestCase):
     def test_a_missing_price_is_not_zero(self) -> None:
-        """The fault says so, and how a model that costs nothing is written."""
+        """The fault says so, of which model, and how one that is free is written; it shows no name that is none."""
         data = document()
         del data["deployments"][0]["price"]
-        (fault,) = faults(data)
-        self.assertTrue(fault.startswith("deployments[0].price: "))
-        self.assertIn("an unknown price is never zero", fault)
+        why = 'an unknown price is never zero (a model that costs nothing says "free")'
+        self.assertEqual(faults(data), (f"deployments[0].price: is required for mini (gpt-4o-mini): {why}",))
+        data["deployments"][0]["name"] = "no name"
+        self.assertIn(f"deployments[0].price: is required: {why}", faults(data))
 
     def test_free_is_a_price(self) -> None:
         """It holds from the beginning."""
