@@ -93,8 +93,8 @@ class Admission:
         return Admitted(plan, bucket, unit)
 
     def visible_models(self, principal: Principal) -> tuple[str, ...]:
-        """The names that this principal may ask for."""
-        return tuple(name for name in self._catalog.names() if may_ask(principal.models, name))
+        """The names that this principal may ask for, and that are served where it may be."""
+        return tuple(name for name in self._catalog.names(principal.regions) if may_ask(principal.models, name))
 
 
 def may_ask(patterns: tuple[str, ...] | None, name: str) -> bool:

@@ -116,7 +116,7 @@ def _check_names(fields: Mapping[str, Any], read: frozenset[str], param: str | N
 
 def _model(body: Mapping[str, Any]) -> str:
     model = body.get("model")
-    if type(model) is not str or not model or len(model) > 256:
+    if type(model) is not str or not model:
         raise InvalidRequest("`model` must be a non-empty string.", param="model")
     return model
 
@@ -136,10 +136,12 @@ def _check_messages(body: Mapping[str, Any]) -> bool:
     return only_texts
 
 
-def _boolean(body: Mapping[str, Any], name: str) -> bool:
-    value = body.get(name)
+def _boolean(fields: Mapping[str, Any], name: str, within: str = "") -> bool:
+    """A flag of `fields`, which is the body or what its field `within` holds; absent and null are false."""
+    value = fields.get(name)
     if value is not None and type(value) is not bool:
-        raise InvalidRequest(f"`{name}` must be a boolean.", param=name)
+        param = f"{within}.{name}" if within else name
+        raise InvalidRequest(f"`{param}` must be a boolean.", param=param)
     return bool(value)
 
 
@@ -169,7 +171,7 @@ def _wants_usage(body: Mapping[str, Any]) -> bool:
         return False
     if type(options) is not dict:
         raise InvalidRequest("`stream_options` must be an object.", param="stream_options")
-    return _boolean(options, "include_usage")
+    return _boolean(options, "include_usage", "stream_options")
 
 
 def _check_tools(body: Mapping[str, Any]) -> None:
@@ -214,8 +216,8 @@ def _options(body: Mapping[str, Any], headers: Options) -> Options:
         tags=headers.tags if body.get("tags") is None else check_tags(body["tags"]),
         private=headers.private or _boolean(body, "private"),
         prompt_version=_prompt_version(body) or headers.prompt_version,
-        no_cache=headers.no_cache or _boolean(cache, "no-cache"),
-        no_store=headers.no_store or _boolean(cache, "no-store"),
+        no_cache=headers.no_cache or _boolean(cache, "no-cache", "cache"),
+        no_store=headers.no_store or _boolean(cache, "no-store", "cache"),
         cache_ttl_s=_ttl(cache),
         timeout_s=headers.timeout_s,
     )

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from gateway.config_schema import Alias, Config, Deployment
+from gateway.config_schema import Config, Deployment
 from gateway.errors import InvalidRequest, ModelNotFound, RegionNotAllowed
 from gateway.types import Tier
 
@@ -130,9 +130,14 @@ class Catalog:
         self._draw = draw
         self._plans: dict[tuple[object, ...], RoutePlan] = {}
 
-    def names(self) -> tuple[str, ...]:
-        """What may be asked for, `auto` first, then in file order."""
-        return (AUTO, *(name for name in self._by_name if name != AUTO))
+    def names(self, regions: tuple[str, ...] | None = None) -> tuple[str, ...]:
+        """What may be asked for and is served in one of `regions` (None: anywhere): `auto`, then in file order."""
+        names = (AUTO, *(name for name in self._by_name if name != AUTO))
+        return names if regions is None else tuple(name for name in names if self._is_near(name, regions))
+
+    def _is_near(self, name: str, regions: tuple[str, ...]) -> bool:
+        stages = self._by_tier.values() if name == AUTO else self._stages_of(name, self._by_name[name])
+        return any(deployment.region in regions for stage in stages for deployment in stage)
 
     def __contains__(self, name: str) -> bool:
         """Whether a client may ask for `name`, as far as the file goes."""
@@ -170,9 +175,9 @@ class Catalog:
     def _named(self, name: str, needed: Mapping[str, str], regions: tuple[str, ...] | None) -> RoutePlan:
         if name not in self:
             raise ModelNotFound(name[:128])
-        alias = self._aliases.get(name)
-        stages = [self._by_name[name]] if alias is None else self._stages_of(alias)
-        return RoutePlan(name, tuple(_fitting(name, stages, needed, regions)), "named")
+        named = self._by_name[name]
+        ordered = _by_weight(named, self._draw) if self._is_drawn(name) else named
+        return RoutePlan(name, tuple(_fitting(name, self._stages_of(name, ordered), needed, regions)), "named")
 
     def _auto(self, wanted: Tier, needed: Mapping[str, str], regions: tuple[str, ...] | None) -> RoutePlan:
         """The wanted tier and those above it; for want of all of these, the nearest below."""
@@ -183,15 +188,14 @@ class Catalog:
         served = stages[0][0].tier is wanted
         return RoutePlan(AUTO, tuple(stages), f"auto: {wanted}" + ("" if served else ", which no deployment serves"))
 
-    def _stages_of(self, alias: Alias) -> Iterable[Stage]:
-        """The alias's own deployments; with `escalate`, those up to the first one's tier, and then tier by tier its own
-        stronger ones, or all of a tier of which it names none.
+    def _stages_of(self, name: str, ordered: Stage) -> Iterable[Stage]:
+        """What is behind a name, in the order given. An alias with `escalate` has its own deployments up to the first
+        one's tier, and then tier by tier its own stronger ones, or all of a tier of which it names none.
         """
-        named = self._by_name[alias.name]
-        ordered = _by_weight(named, self._draw) if self._is_drawn(alias.name) else named
-        if not alias.escalate:
+        alias = self._aliases.get(name)
+        if alias is None or not alias.escalate:
             return [ordered]
-        start = named[0].tier
+        start = self._by_name[name][0].tier
         above = [tier for tier in Tier if tier > start]
         return [
             tuple(d for d in ordered if d.tier <= start),

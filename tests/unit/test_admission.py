@@ -122,8 +122,9 @@ class AdmissionTest(unittest.TestCase):
         with self.assertRaises(ModelNotAllowed) as refused:
             self.admit(raw, "auto")
         self.assertEqual((refused.exception.status, refused.exception.param), (403, "model"))
-        with self.assertRaises(ModelNotFound):
-            self.admit(raw, "gw-unknown")
+        for unknown in ("gw-unknown", "gw-" * 1000):
+            with self.subTest(unknown[:10]), self.assertRaises(ModelNotFound):
+                self.admit(raw, unknown)
         with self.assertRaises(ModelNotAllowed):
             self.admit(closed)
 
@@ -211,3 +212,5 @@ class AdmissionTest(unittest.TestCase):
         self.assertEqual(visible(self.admission.authenticate(ShownKey.of(self.world.key(None, tenant="closed")))), ())
         other = self.admission.authenticate(ShownKey.of(self.world.key(None, tenant="other")))
         self.assertEqual(visible(other), ("auto", "mini", "european", "gw-mini"))
+        local = self.admission.authenticate(ShownKey.of(self.world.key(None, tenant="local")))
+        self.assertEqual(visible(local), ("auto", "european", "gw-mini"))

@@ -43,7 +43,7 @@ class BadInputTest(unittest.TestCase):
         """Types are exact: no bool for an integer, no float, no numeral in a text."""
         counts = ["0", "-1", "1.0", "1.5", "true", "false", '"5"', "[]", "{}", "1e308", "1e3", "9" * 20]
         table: dict[str, list[str]] = {
-            "model": ["null", "1", "true", '""', '["mini"]', "{}", json.dumps("x" * 257)],
+            "model": ["null", "1", "true", '""', '["mini"]', "{}"],
             "messages": ["null", "[]", "{}", '"hi"', "1", '["hi"]', "[null]", f"[{json.dumps(USER)}, 1]", "[[]]"],
             "stream": ["0", "1", '"true"', "[]", "{}", "1.0"],
             "max_tokens": [*counts, str(MAX_CAP + 1)],
@@ -140,8 +140,8 @@ class BadInputTest(unittest.TestCase):
 
     def test_options_inside_objects_are_checked(self) -> None:
         """A cache rule and the wish for usage are booleans."""
-        self.assertEqual(param_of(with_field("cache", '{"no-store": "yes"}')), "no-store")
-        self.assertEqual(param_of(with_field("cache", '{"no-cache": 1}')), "no-cache")
+        self.assertEqual(param_of(with_field("cache", '{"no-store": "yes"}')), "cache.no-store")
+        self.assertEqual(param_of(with_field("cache", '{"no-cache": 1}')), "cache.no-cache")
         self.assertEqual(param_of(with_field("cache", '{"nocache": true}')), "cache")
         for odd in ("0", "-1", '"60"', "true", "1e12"):
             self.assertEqual(param_of(with_field("cache", f'{{"ttl": {odd}}}')), "cache.ttl")
@@ -149,7 +149,7 @@ class BadInputTest(unittest.TestCase):
             raw = json.dumps({"model": "m", "messages": [USER], "stream": True}).encode()
             self.assertEqual(param_of(raw[:-1] + f', "stream_options": {options}}}'.encode()), "stream_options")
         raw = with_field("stream", 'true, "stream_options": {"include_usage": 1}')
-        self.assertEqual(param_of(raw), "include_usage")
+        self.assertEqual(param_of(raw), "stream_options.include_usage")
 
     def test_wrong_functions_beside_right_tools_are_refused(self) -> None:
         """One of the two does not excuse the other."""

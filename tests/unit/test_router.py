@@ -209,6 +209,21 @@ class FittingTest(unittest.TestCase):
         """The stages of a request."""
         return stages(self.catalog.plan(name, body, (), regions))
 
+    def test_what_no_region_serves_is_not_named_there(self) -> None:
+        """A name is there if one deployment behind it is, on whatever tier a request may climb to."""
+        regional = catalog(
+            deployment("here", region="us", model="m"),
+            deployment("there", tier="strong", region="eu"),
+            deployment("nowhere", tier="standard", model="m"),
+            alias("both", "here", "there"),
+            alias("stays", "here", strategy="weighted"),
+            alias("climbs", "here", escalate=True),
+        )
+        self.assertEqual(regional.names(("us",)), ("auto", "both", "stays", "climbs", "here", "m"))
+        self.assertEqual(regional.names(("eu",))[:3], ("auto", "both", "climbs"))
+        self.assertEqual(regional.names(("asia",)), ())
+        self.assertEqual(regional.names(("us", "eu")), tuple(n for n in regional.names() if n != "nowhere"))
+
     def test_what_lacks_a_capability_is_left_out(self) -> None:
         """The order of the others stays."""
         self.assertEqual(self.names("any", user("hi")), [["plain", "tools", "seeing", "all"]])
