@@ -131,7 +131,7 @@ def open_books(
 
 def open_ledger(ledger: Ledger, config: Config | None) -> int:
     """Begin a life of the ledger; how many holds a dead process had left open. See open_books."""
-    on_crash = OnCrash(config.store.on_crash) if config else OnCrash.UNRESOLVED
+    on_crash = OnCrash(config.store.on_crash) if config else None
     try:
         return drive(ledger.open(pid=os.getpid(), machine_boot=machine_boot_id(), on_crash=on_crash))
     except StoreUnavailable:

@@ -33,7 +33,7 @@ class Policy(StrEnum):
 
 
 class OnCrash(StrEnum):
-    """What becomes of the open holds of a dead process."""
+    """What becomes of the open holds of a dead process, when a gateway starts."""
 
     UNRESOLVED = "unresolved"
     VOID = "void"
@@ -100,6 +100,11 @@ _PART = """UPDATE holds SET state = 'unresolved', amount_nanousd = min(amount_na
 _BALANCES = "SELECT key_balance, tenant_balance, global_balance FROM holds WHERE id = ? AND state = 'open'"
 
 _OPEN_HOLDS = "SELECT id FROM pending_holds WHERE state = 'open' ORDER BY id"
+_CRASH = "crash"
+_UNDECIDED = "crash, undecided"
+"""Why a hold is unresolved whose process died, once a gateway's `on_crash` has decided about it, and before."""
+_UNDECIDED_HOLDS = "SELECT id FROM pending_holds WHERE state = 'unresolved' AND unresolved_why = ? ORDER BY id"
+_DECIDED = "UPDATE holds SET unresolved_why = ? WHERE id = ? AND state = 'unresolved'"
 _NONE_OPEN_BELOW = """WITH first_open (hold) AS MATERIALIZED (
         SELECT coalesce((SELECT min(id) FROM holds WHERE state = 'open'
                              AND id >= (SELECT max(no_open_below) FROM boots)),
@@ -208,17 +213,25 @@ class Holds(Levels):
             await self._close(transaction, hold_id, state, amount if spent else 0, By.POLICY, now_ms)
         return len(old.records)
 
-    async def _resolve_orphans(self, transaction: Transaction, boot_id: int, on_crash: OnCrash, now_ms: int) -> int:
+    async def _resolve_orphans(
+        self, transaction: Transaction, boot_id: int, on_crash: OnCrash | None, now_ms: int
+    ) -> int:
         """Resolve every open hold (their process is dead: we hold its lock) and give each dead request its row, also
-        those whose hold had been given up before; returns how many holds were open.
+        those whose hold had been given up before; returns how many holds were decided about.
+
+        on_crash  None leaves the decision to the next life that has one: until then they are unresolved
         """
         dead = (await transaction.execute(_ROWLESS)).records
         orphans = (await transaction.execute(_OPEN_HOLDS)).records
+        if on_crash is not None:
+            orphans = [*orphans, *(await transaction.execute(_UNDECIDED_HOLDS, (_UNDECIDED,))).records]
         for (hold_id,) in orphans:
-            if on_crash is OnCrash.VOID:
+            if on_crash is None:
+                await self._part(transaction, hold_id, _UNDECIDED, now_ms)
+            elif on_crash is OnCrash.VOID:
                 await self._close(transaction, hold_id, MoneyState.VOID, 0, By.RECOVERY, now_ms)
-            else:
-                await self._part(transaction, hold_id, "crash", now_ms)
+            elif not await self._part(transaction, hold_id, _CRASH, now_ms):
+                await transaction.execute(_DECIDED, (_CRASH, hold_id))
         for request_id, *facts in dead:
             money = await self._money_of(transaction, request_id)
             await rows.append(transaction, _row_of_the_dead(request_id, facts, now_ms), money)

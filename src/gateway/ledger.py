@@ -67,9 +67,10 @@ class Ledger(Holds):
 
     # --- starting -----------------------------------------------------------------------------------------------
 
-    async def open(self, *, pid: int, machine_boot: str, on_crash: OnCrash = OnCrash.UNRESOLVED) -> int:
+    async def open(self, *, pid: int, machine_boot: str, on_crash: OnCrash | None = OnCrash.UNRESOLVED) -> int:
         """Begin a new life of the process and resolve what the last ones left open; returns how many holds that were.
 
+        on_crash  None for a life that serves nothing: what it finds is unresolved until one begins that decides
         Call once, before anything else.
         """
         started_ms = self._clock.wall_ms()

@@ -57,6 +57,7 @@ class Hold:
     state: str = "open"
     cost: int = 0
     unresolved_ms: int = 0
+    is_undecided: bool = False
 
 
 @dataclass(slots=True)
@@ -322,13 +323,17 @@ class LedgerMachine(RuleBasedStateMachine):
             self.book.clock.advance(days * DAY_S)
         return self.reserve(key, amount)
 
-    @rule(on_crash=st.sampled_from(OnCrash))
-    def crash(self, on_crash: OnCrash) -> None:
-        """The process dies and loses what was queued; the next one resolves what was open and writes missing rows."""
+    @rule(on_crash=st.sampled_from((*OnCrash, None)))
+    def crash(self, on_crash: OnCrash | None) -> None:
+        """The process dies and loses what was queued; the next one resolves what was open, and what one that serves
+        nothing has left to it, and writes missing rows.
+        """
         self.queued.clear()
         self.book.crash()
         orphans = self.book.open(on_crash)
         opened = [hold for hold in self.all if hold.state == "open"]
+        if on_crash is not None:
+            opened += [hold for hold in self.all if hold.state == "unresolved" and hold.is_undecided]
         assert orphans == len(opened)
         rowless = []
         for request in self.requests:
@@ -341,6 +346,7 @@ class LedgerMachine(RuleBasedStateMachine):
                 self.model.move(hold, "void")
             else:
                 self.give_up(hold, self.book.clock.wall_ms())
+            hold.is_undecided = on_crash is None
         for request in rowless:
             request.written = request.fate
 

@@ -76,7 +76,7 @@ class Book:
         self.errors: list[BaseException] = []
         self.open()
 
-    def open(self, on_crash: OnCrash = OnCrash.UNRESOLVED, *, machine_boot: str = "sim") -> int:
+    def open(self, on_crash: OnCrash | None = OnCrash.UNRESOLVED, *, machine_boot: str = "sim") -> int:
         """Start a process over the file as it is; returns how many holds were open."""
         self.store = SimStore(self._path, on_error=self.errors.append)
         self.ledger = self._ledger_type(self.store, self.clock, durability=self._durability)

@@ -48,7 +48,7 @@ def _client_without_limits(*arguments: Any, **options: Any) -> OpenAICompatClien
 class _ForgetsTheDead(Ledger):
     """Gives the holds of a dead process back, whatever the configuration says."""
 
-    async def open(self, *, pid: int, machine_boot: str, on_crash: OnCrash = OnCrash.VOID) -> int:
+    async def open(self, *, pid: int, machine_boot: str, on_crash: OnCrash | None = OnCrash.VOID) -> int:
         return await super().open(pid=pid, machine_boot=machine_boot, on_crash=OnCrash.VOID)
 
 

@@ -702,7 +702,7 @@ class CrashTest(LedgerCase):
         super().setUp()
         self.account = self.book.set_limits(100)
 
-    def die(self, on_crash: OnCrash = OnCrash.UNRESOLVED) -> int:
+    def die(self, on_crash: OnCrash | None = OnCrash.UNRESOLVED) -> int:
         """Crash and start again."""
         self.book.crash()
         return self.book.open(on_crash)
@@ -730,6 +730,22 @@ class CrashTest(LedgerCase):
         self.assertEqual(1, self.die(OnCrash.VOID))
         self.assertEqual((0, 0, 0, 0), self.book.money())
         self.assertEqual([("req_1", "void", 0)], self.written())
+
+    def test_a_life_that_serves_nothing_leaves_the_decision_to_the_next(self) -> None:
+        """Meanwhile the holds count and have their rows; it is decided once, whatever a later life would do."""
+        for decides, becomes, counted in ((OnCrash.VOID, "void", 0), (OnCrash.UNRESOLVED, "unresolved", 60)):
+            with self.subTest(decides):
+                self.setUp()
+                self.book.reserve(self.account, 60)
+                for found in (1, 0):
+                    self.assertEqual(found, self.die(None))
+                    self.assertEqual((0, 0, 60, 0), self.book.money())
+                    self.assertEqual([("req_1", "unresolved", 0)], self.fates())
+                for found, on_crash in ((1, decides), (0, OnCrash.VOID)):
+                    self.assertEqual(found, self.die(on_crash))
+                    self.assertEqual((0, 0, counted, 0), self.book.money())
+                    self.assertEqual([("req_1", becomes, 0)], self.fates())
+                self.tearDown()
 
     def test_what_was_resolved_is_left_alone(self) -> None:
         """Settled, void and unresolved alike."""
