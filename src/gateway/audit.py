@@ -1,4 +1,4 @@
-"""Reading the book: verify it, list its rows and holds, sum up usage. Changes nothing.
+"""Reading the book: verify it, list its rows and holds. Changes nothing.
 
 check_books() recomputes every balance from the holds and every settled row from its holds, in SQL over one snapshot
 each, and reports each difference; find_damage() has SQLite check the structure of the file; verify() does both. It
@@ -182,15 +182,3 @@ async def pending_nanousd(store: Readable, hold_id: int) -> int | None:
         "SELECT amount_nanousd FROM holds WHERE id = ? AND state IN ('open', 'unresolved')", (hold_id,)
     )
     return int(records[0][0]) if records else None
-
-
-async def usage(store: Readable) -> list[dict[str, Value]]:
-    """Requests, tokens and cost per tenant, key and alias; late settlements count, as in the balances."""
-    names = ("tenant", "key_id", "alias", "requests", "prompt_tokens", "completion_tokens", "cost_nanousd")
-    records = await store.read(
-        """SELECT tenant, key_id, alias, count(*), sum(prompt_tokens), sum(completion_tokens), coalesce(sum(cost), 0)
-            FROM requests LEFT JOIN (SELECT request_id, sum(cost_nanousd) AS cost FROM holds GROUP BY request_id)
-                USING (request_id)
-            GROUP BY tenant, key_id, alias ORDER BY tenant, key_id, alias"""
-    )
-    return [dict(zip(names, record, strict=True)) for record in records]

@@ -33,6 +33,7 @@ from gateway.restore import RestoreRefused, refuse_no_file, restore
 from gateway.serve import Process, find_config, load_config
 from gateway.sqlite_file import StoreRefused, check_identity, connect_unchanged
 from gateway.types import Window
+from gateway.usage import BY_DEFAULT, GROUPS
 
 _OWNER_WAIT_S = 5.0
 """An owner that is just starting or ending has this long to become reachable or to let go."""
@@ -184,8 +185,14 @@ def _command(arguments: argparse.Namespace, env: Mapping[str, str]) -> int:
         print(note, file=sys.stderr)
     if notes and arguments.json and isinstance(result, dict) and arguments.command_name != _FIRST:
         result["notes"] = notes
-    print(json.dumps(result) if arguments.json else render(result))
+    _print(result, as_json=arguments.json)
     return FAILED if arguments.command_name in _PROVES and not result["ok"] else 0
+
+
+def _print(result: Any, *, as_json: bool) -> None:
+    import shutil  # with what it imports for archives it would lengthen the start of a gateway by a fiftieth
+
+    print(json.dumps(result) if as_json else render(result, shutil.get_terminal_size(_NO_TERMINAL).columns))
 
 
 def _explain(arguments: argparse.Namespace, env: Mapping[str, str]) -> int:
@@ -193,7 +200,7 @@ def _explain(arguments: argparse.Namespace, env: Mapping[str, str]) -> int:
     from gateway.semantic_cache import explain
 
     told = explain(arguments.a, arguments.b)
-    print(json.dumps(told) if arguments.json else render(told))
+    _print(told, as_json=arguments.json)
     return 0
 
 
@@ -210,7 +217,7 @@ def _restore(arguments: argparse.Namespace, env: Mapping[str, str]) -> int:
         raise RestoreRefused(f"nothing was restored: {error}") from error
     finally:
         owned.close()
-    print(json.dumps(told) if arguments.json else render(told))
+    _print(told, as_json=arguments.json)
     if not told["restored"]:
         what = "there is a ledger" if told["replaced_is_readable"] else "there is a damaged ledger, or a part of one,"
         return _complain(f"nothing was changed: {what} in {path}; to replace it, say --yes (it is kept)", FAILED)
@@ -277,6 +284,9 @@ def _complain(message: str, status: int) -> int:
 # --- the arguments ------------------------------------------------------------------------------------------------
 
 
+_NO_TERMINAL = (120, 24)
+"""Columns and lines of what a result is printed for, where nobody says it: a file, a pipe."""
+
 _WINDOWS = [str(window) for window in Window]
 _SERVES = "serve; the same as python -m gateway.api"
 
@@ -308,7 +318,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_ledger(commands, shared)
     _add_copies(commands, shared)
     _add_cache(commands, shared)
-    _add(commands, shared, "usage", "requests, tokens and cost per tenant, key and alias")
+    _add_usage(commands, shared)
     return parser
 
 
@@ -367,6 +377,24 @@ def _add_ledger(commands: Any, shared: argparse.ArgumentParser) -> None:
     words = "admit requests again after a restore: what it has forgotten is taken note of"
     confirm = _add(actions, shared, "ledger.confirm", words, "epoch")
     confirm.add_argument("epoch", type=int, metavar="EPOCH", help="as restore, /readyz and ledger epochs tell it")
+
+
+def _add_usage(commands: Any, shared: argparse.ArgumentParser) -> None:
+    words = "requests, tokens and cost, per tenant, key and alias, or by whatever you want to tell apart"
+    usage = _add(commands, shared, "usage", words, "by", "tenant", "key", "since", "until")
+    usage.add_argument(
+        "--by",
+        metavar="NAMES",
+        help=f"some of {', '.join(GROUPS)}, with commas; days and months are UTC; default: {','.join(BY_DEFAULT)}",
+    )
+    usage.add_argument("--tenant", help="of this tenant only")
+    usage.add_argument("--key", metavar="ID", help="of this key only")
+    usage.add_argument(
+        "--since", metavar="TIME", help="requests that arrived then or later: 2026-01-31, 2026-01-31T12:00Z"
+    )
+    usage.add_argument(
+        "--until", metavar="TIME", help="requests that arrived before; both are UTC unless they say a zone"
+    )
 
 
 def _add_copies(commands: Any, shared: argparse.ArgumentParser) -> None:

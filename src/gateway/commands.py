@@ -8,7 +8,8 @@ full disk), commands that change nothing go on, and say that what they tell may 
 """
 
 import contextlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from gateway.ledger import Ledger, NothingToConfirm
 from gateway.levels import LevelChanged, Scope
 from gateway.sqlite_store import SqliteStore
 from gateway.types import MAX_NANOUSD, Window
+from gateway.usage import BY_DEFAULT, GROUPS, usage
 from llmkit.money import format_usd, parse_usd
 
 if TYPE_CHECKING:
@@ -83,7 +85,7 @@ class Commands:
             "ledger.holds": lambda _: drive(audit.list_holds(self._store)),
             "ledger.epochs": lambda _: drive(audit.list_epochs(self._store)),
             "backup": self._backup,
-            "usage": lambda _: drive(audit.usage(self._store)),
+            "usage": self._usage,
         }
         self._writing: dict[str, Command] = {
             "keys.create": self._create_key,
@@ -231,6 +233,22 @@ class Commands:
             raise CommandError(f"there is no row of request {request}{of_key}: a request has one once it has ended")
         return rows
 
+    def _usage(self, arguments: Arguments) -> list[dict[str, Any]]:
+        """Of a key or a tenant that is not there, an error: nothing would look as if it had used nothing."""
+        key = _optional_text(arguments, "key")
+        if key is not None and not self._ledger.has_level(Scope.KEY, key):
+            raise UnknownKey(key)
+        return drive(
+            usage(
+                self._store,
+                _groups(arguments, "by"),
+                tenant=self._tenant(arguments),
+                key_id=key,
+                since_ms=_moment(arguments, "since"),
+                until_ms=_moment(arguments, "until"),
+            )
+        )
+
     def _settle(self, arguments: Arguments) -> dict[str, Any]:
         cost_nanousd = _usd(arguments, "usd")
         if cost_nanousd is None:
@@ -350,6 +368,29 @@ def _usd(arguments: Arguments, name: str) -> int | None:
     if nanousd > MAX_NANOUSD:
         raise CommandError(f"{name} is above {format_usd(MAX_NANOUSD)} USD, the most that the ledger can hold")
     return nanousd
+
+
+def _groups(arguments: Arguments, name: str) -> Sequence[str]:
+    """Names of what usage is told apart by, from a list with commas; `key` is the key's id."""
+    value = _optional_text(arguments, name)
+    if value is None:
+        return BY_DEFAULT
+    names = [{"key": "key_id"}.get(each.strip(), each.strip()) for each in value.split(",")]
+    if not GROUPS.keys() >= set(names) or len(set(names)) < len(names):
+        raise CommandError(f"{name} must be some of {', '.join(GROUPS)}, each once, with commas between them")
+    return names
+
+
+def _moment(arguments: Arguments, name: str) -> int | None:
+    """A day, or a moment, in UTC unless it says its zone; as milliseconds."""
+    value = _optional_text(arguments, name)
+    if value is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(value)
+        return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+    except (ValueError, OverflowError) as error:
+        raise CommandError(f"{name} must be a day or a moment, such as 2026-01-31 or 2026-01-31T12:00Z") from error
 
 
 def _window(arguments: Arguments, name: str) -> Window | None:

@@ -14,11 +14,35 @@ _FOR_PROGRAMS = frozenset(("window_number",))
 """Fields of a list's entries that tell people nothing: when the window ends is beside it."""
 
 
-def render(result: Any) -> str:
-    """The result of a command, field by field; of a list each entry, with an empty line between two."""
+_PARTS = (dict, list, tuple)
+
+
+def render(result: Any, width: int) -> str:
+    """The result of a command, field by field. A list is a table if that has at most `width` columns of characters;
+    else its entries follow each other, with an empty line between two.
+    """
     if isinstance(result, list):
-        return "\n\n".join(render(entry) for entry in result) or "nothing"
+        return _table(result, width) or "\n\n".join(render(entry, width) for entry in result) or "nothing"
     return "\n".join(line for name, value in result.items() for line in _lines(name, value))
+
+
+def _table(entries: list[dict[str, Any]], width: int) -> str:
+    """A heading and a line for each entry; empty if they differ in their fields, hold more than plain values, or are
+    wider than `width`.
+    """
+    names = list(entries[0]) if entries else []
+    if any(list(entry) != names or any(isinstance(each, _PARTS) for each in entry.values()) for entry in entries):
+        return ""
+    lines = ["  ".join(cells).rstrip() for cells in zip(*(_column(name, entries) for name in names), strict=True)]
+    return "\n".join(lines) if all(len(line) <= width for line in lines) else ""
+
+
+def _column(name: str, entries: list[dict[str, Any]]) -> list[str]:
+    """Its heading and its values, all equally long; numbers stand below each other."""
+    cells = [_label(name), *(_shown(name, entry[name]) for entry in entries)]
+    longest = max(map(len, cells))
+    is_number = all(type(entry[name]) is int for entry in entries)
+    return [cell.rjust(longest) if is_number else cell.ljust(longest) for cell in cells]
 
 
 def _lines(name: str, value: Any, indent: str = "") -> Iterator[str]:

@@ -199,7 +199,7 @@ class CommandLineTest(unittest.TestCase):
         balances = self.gateway.cli("ledger", "balances")
         self.assertIn(("key", made["id"], 5 * USD), [(b["scope"], b["name"], b["limit_nanousd"]) for b in balances])
         told = call_cli("ledger", "balances", "--data-dir", str(self.gateway.data_dir)).stdout.splitlines()
-        self.assertEqual([line.split() for line in told[:2]], [["scope", "global"], ["name", "-"]])
+        self.assertEqual([line.split()[:2] for line in told[:2]], [["scope", "name"], ["global", "-"]])
 
 
 class OfflineCommandLineTest(unittest.TestCase):

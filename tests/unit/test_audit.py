@@ -1,10 +1,8 @@
-"""Reading the book: each kind of tampering is found and named; rows, holds and usage are listed as they are."""
+"""Reading the book: each kind of tampering is found and named; rows and holds are listed as they are."""
 
 import contextlib
 import unittest
 from typing import Any
-
-from msgspec.structs import replace
 
 from gateway import audit
 from gateway.holds import Outcome, Reservation
@@ -186,7 +184,7 @@ class VerifyTest(AuditCase):
 
 
 class ListTest(AuditCase):
-    """list_rows(), list_holds(), pending_nanousd(), usage()."""
+    """list_rows(), list_holds(), pending_nanousd()."""
 
     def test_rows_come_oldest_first_and_tell_what_became_of_their_money(self) -> None:
         """A late settlement shows, though the row was never rewritten."""
@@ -241,18 +239,6 @@ class ListTest(AuditCase):
         self.assertEqual(
             [("req_unresolved", "unresolved", 100, "timeout"), ("req_open", "open", 100, None)],
             [tuple(hold[n] for n in ("request_id", "state", "amount_nanousd", "unresolved_why")) for hold in holds],
-        )
-
-    def test_usage_is_summed_per_tenant_key_and_alias(self) -> None:
-        """Requests, tokens and cost, as the holds of the requests say by now."""
-        used = replace(row("req_open"), prompt_tokens=10, completion_tokens=4)
-        self.book.run(self.book.ledger.settle(self.open, 70, used))
-        self.book.run(self.book.ledger.settle(self.unresolved, 55))
-        self.book.ledger.record(row("req_other", key_id="key2"))
-        self.book.flush()
-        self.assertEqual(
-            [("acme", "key1", "mini", 4, 10, 4, 255), ("acme", "key2", "mini", 1, 0, 0, 0)],
-            [tuple(line.values()) for line in self.book.run(audit.usage(self.book.store))],
         )
 
 

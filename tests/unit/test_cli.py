@@ -246,11 +246,22 @@ class WordsTest(CommandLineCase):
 
     def test_text_of_others_moves_no_cursor(self) -> None:
         """What a terminal would obey is shown escaped; other scripts are shown as they are."""
-        shown = render([{"asked": "a\x1b[2Jb\u202ec", "stored": "où est-ce ?", "equal": None}])
+        shown = render({"asked": "a\x1b[2Jb\u202ec", "stored": "où est-ce ?", "equal": None}, 120)
         self.assertEqual(
             shown.splitlines(),
             [r'asked              "a\u001b[2Jb\u202ec"', "stored             où est-ce ?", "equal              -"],
         )
+
+    def test_a_list_is_a_table_where_there_is_room_for_one(self) -> None:
+        """Numbers stand below each other; what has parts of its own, or is wider, is told field by field."""
+        entries = [{"alias": "mini", "requests": 5, "cost_nanousd": 1_000_000}]
+        entries.append({"alias": "a\nb", "requests": 12, "cost_nanousd": 0})
+        lines = ["alias   requests       cost", "mini           5  0.001 USD", r'"a\nb"        12      0 USD']
+        self.assertEqual(render(entries, len(lines[0])).splitlines(), lines)
+        for told in (render(entries, len(lines[0]) - 1), render([*entries, {"alias": "x"}], 120)):
+            self.assertIn("\n\nalias              ", told)
+        self.assertEqual(render([{"keys": ["a", "b"]}], 120).split(), ["keys", "a", "keys", "b"])
+        self.assertEqual(render([], 120), "nothing")
 
     def test_what_a_restore_has_forgotten_stands_under_its_name(self) -> None:
         """In the list of epochs, too."""

@@ -3,6 +3,7 @@
 import json
 import tempfile
 import unittest
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -183,6 +184,24 @@ class CommandsTest(unittest.TestCase):
         promised |= {"overage_nanousd", "estimated", "prompt_tokens", "cached_tokens", "completion_tokens"}
         self.assertLessEqual(promised | {"reasoning_tokens"}, set(rows[0]))
 
+    def test_usage_is_of_a_time_and_by_what_is_asked_for(self) -> None:
+        """A moment without a zone is UTC; `key` is the name of a key's id."""
+        clock = FakeClock()
+        with RealWorld(clock=clock) as self.world:
+            one, two = self.world.key(), self.world.key()
+            for raw in (one, two):
+                self.world.gateway.handle(raw, chat(max_tokens=5))
+                clock.advance(3600)
+            ids = [self.world.shown(raw)["id"] for raw in (one, two)]
+            self.assertEqual({entry["key_id"] for entry in self.run_command("usage", by=" key , day")}, set(ids))
+            start = datetime.fromtimestamp(clock.wall_ms() / 1000, UTC) - timedelta(minutes=90)
+            zone = timezone(timedelta(hours=5))
+            for moment in (start.replace(tzinfo=None), start, start.astimezone(zone)):
+                later = self.run_command("usage", since=moment.isoformat())
+                sooner = self.run_command("usage", until=moment.isoformat(), tenant="acme")
+                self.assertEqual([[entry["key_id"]] for entry in (*sooner, *later)], [[each] for each in ids])
+            self.assertEqual([entry["requests"] for entry in self.run_command("usage", key=ids[0])], [1])
+
     def test_the_balances_of_every_level_are_listed(self) -> None:
         """The gateway, tenants, and keys that still exist; the money of one that does not counts in its tenant's."""
         with RealWorld(clock=FakeClock()) as self.world:
@@ -292,6 +311,15 @@ class CommandsTest(unittest.TestCase):
             ("ledger.rows", {"limit": huge}, "limit"),
             ("ledger.rows", {"key": ["x"]}, "key"),
             ("ledger.rows", {"request": 5}, "request"),
+            ("usage", {"by": "model"}, "deployment, provider"),
+            ("usage", {"by": ""}, "by"),
+            ("usage", {"by": "key,key_id"}, "each once"),
+            ("usage", {"by": ["key"]}, "by"),
+            ("usage", {"tenant": "nobody"}, "nobody"),
+            ("usage", {"key": "nobody"}, "nobody"),
+            ("usage", {"since": "yesterday"}, "2026-01-31"),
+            ("usage", {"since": 5}, "since"),
+            ("usage", {"until": "2026-13-01"}, "until"),
             ("ledger.settle", {"hold": 1}, "USD"),
             ("ledger.settle", {"usd": "1"}, "hold"),
             ("ledger.settle", {"hold": "1", "usd": "1"}, "hold"),
