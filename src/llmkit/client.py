@@ -3,7 +3,8 @@
 Decides from the status alone what is a failure; how long an upstream asked to wait; the bounds of an answer.
 Does not know chat completions (openai.py) or sockets (transport.py), and never retries what was refused.
 
-Rules: an answer in a content encoding is refused, since none was asked for and a small one can unpack to anything.
+Rules: no content encoding is asked for; gzip that comes all the same is unpacked within the bounds of an answer, and an
+answer in any other is refused.
 What is held of an answer is counted in a room, and an answer for which there is none is refused.
 Upstream text is only repeated for the caller's own faults, without the API key that was sent.
 """
@@ -24,6 +25,7 @@ from llmkit.errors import NO_ROOM, TOO_LARGE, ProviderError, ProviderErrorKind, 
 from llmkit.http1 import ResponseHead
 from llmkit.openai import FLAGGED, Malformed, WireError, as_error, decode_object, from_wire, parse_error
 from llmkit.openai_stream import ChunkShaper
+from llmkit.packed import CODINGS, UnpackedExchange
 from llmkit.room import Claim, Room
 from llmkit.sse import DONE, EventTooLarge, SSEReader
 from llmkit.tokens import approx_tokens, messages_tokens
@@ -39,7 +41,7 @@ _ERROR_BODY_BYTES = 65_536  # the longest real one, a list of validation faults,
 _ERROR_BODY_S = 2.0  # it comes with its head, or nobody waits for it: the next deployment may answer by then
 _REQUEST_ID_CHARS = 128
 _JSON_SPACE = b" \t\r\n"
-_PLAIN_CODINGS = frozenset({"", "identity"})
+_NO_CODINGS = frozenset({"", "identity"})
 
 
 class OpenAICompatClient:
@@ -147,11 +149,13 @@ class OpenAICompatClient:
     def _answer(self, exchange: Exchange, key: str | None) -> "UpstreamAnswer":
         """The answer of an exchange whose head has come. Raises ProviderError for anything but a plain 2xx."""
         head = exchange.head
+        codings = [coding for coding in head.listed("content-encoding") if coding not in _NO_CODINGS]
+        body = UnpackedExchange(exchange) if codings in CODINGS else exchange
         if not 200 <= head.status < 300:
-            with closing(exchange):
-                raise _refusal(head, _error_body(exchange), api_key=key, now_s=self._wall_s())
-        answer = UpstreamAnswer(exchange, self._max_event_bytes, self._max_answer_bytes, Claim(self._room))
-        if not _PLAIN_CODINGS.issuperset(head.listed("content-encoding")):
+            with closing(body):
+                raise _refusal(head, _error_body(body), api_key=key, now_s=self._wall_s())
+        answer = UpstreamAnswer(body, self._max_event_bytes, self._max_answer_bytes, Claim(self._room))
+        if codings and body is exchange:
             answer.refuse("a content encoding that was not asked for", failure="content encoding")
         return answer
 
@@ -168,7 +172,9 @@ class UpstreamAnswer:
     is_event_stream  what the upstream says it sends, whatever was asked for
     """
 
-    def __init__(self, exchange: Exchange, max_event_bytes: int, max_answer_bytes: int, claim: Claim) -> None:
+    def __init__(
+        self, exchange: Exchange | UnpackedExchange, max_event_bytes: int, max_answer_bytes: int, claim: Claim
+    ) -> None:
         media_type = (exchange.head.get("content-type") or "").partition(";")[0]
         self.is_event_stream = media_type.strip().lower() == "text/event-stream"
         self._exchange = exchange
@@ -303,7 +309,7 @@ def _encoded(body: Mapping[str, object], *, stream: bool) -> bytes:
     return wire_json.encode_strictly({**body, "stream": stream})
 
 
-def _error_body(exchange: Exchange) -> bytes:
+def _error_body(exchange: Exchange | UnpackedExchange) -> bytes:
     """As much of an error's body as comes; the status was already said, so a cut one is as good as none."""
     body = bytearray()
     exchange.hurry(_ERROR_BODY_S)

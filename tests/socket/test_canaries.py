@@ -7,6 +7,7 @@ data directory, and at what the upstream was sent.
 
 import base64
 import contextlib
+import gzip
 import hashlib
 import json
 import re
@@ -121,6 +122,12 @@ def _zipped(peer: Peer, request: Request) -> None:
     whole(_quote(request).encode(), headers="content-encoding: gzip\r\n")(peer, request)
 
 
+def _packed(peer: Peer, request: Request) -> None:
+    """Refuses in words that nobody can read without unpacking them."""
+    said = json.dumps({"error": {"message": _quote(request)}}).encode()
+    whole(gzip.compress(said), status="400 Bad", headers="content-encoding: gzip\r\n")(peer, request)
+
+
 def _cut(peer: Peer, request: Request) -> None:
     """Breaks off within an event, or within a body that was longer."""
     if json.loads(request.body).get("stream"):
@@ -158,6 +165,7 @@ UPSTREAMS: dict[str, Answering] = {
     "escaping": _escaping,
     "junk": _junk,
     "zipped": _zipped,
+    "packed": _packed,
     "cut": _cut,
     "failing": _failing,
     "bad-head": _bad_head,

@@ -5,7 +5,9 @@ import json
 import os
 import threading
 import time
+import tracemalloc
 import unittest
+import zlib
 from collections.abc import Mapping
 from contextlib import closing
 from email.utils import formatdate
@@ -13,6 +15,7 @@ from unittest.mock import patch
 
 from llmkit.client import OpenAICompatClient, Timeouts, UpstreamAnswer, approx_tokens, messages_tokens
 from llmkit.errors import TOO_LARGE, ProviderError
+from llmkit.packed import PIECE_BYTES
 from llmkit.room import FREE_BYTES, STEP_BYTES, Room
 from llmkit.types import Usage
 from tests.support.scripted_upstream import (
@@ -180,8 +183,8 @@ class OpenTest(ClientTest):
                 self.assertEqual((upstream.request_id, upstream.is_event_stream), (request_id, is_event_stream))
 
     def test_a_content_encoding_is_refused(self) -> None:
-        """A small one could unpack to anything, and gzip bytes would be relayed as text."""
-        for encoding in ("gzip", "identity, br", "identity\r\ncontent-encoding: gzip"):
+        """Nobody asked for one, and its bytes would be relayed as text."""
+        for encoding in ("br", "identity, br", "gzip, gzip", "gzip\r\ncontent-encoding: deflate"):
             with self.subTest(encoding):
                 error = self.refusal(answer(gzip.compress(b"{}"), headers=f"content-encoding: {encoding}"))
                 self.assert_unusable(error, "content encoding")
@@ -635,6 +638,80 @@ class RoomTest(ClientTest):
         with self.assertRaises(ProviderError):
             client.chat(LibraryTest.BODY)
         self.assertEqual(room.taken, 0)
+
+
+def packed(body: bytes, *, status: str = "200 OK", more: str = "") -> bytes:
+    """An answer whose body is gzip, or says so."""
+    return answer(body, status=status, headers=f"content-encoding: gzip{more}")
+
+
+class PackedTest(ClientTest):
+    """Gzip, which nobody asked for."""
+
+    TEXT = json.dumps({"text": "日本語 " * 50_000}).encode()
+
+    def whole(self, data: bytes, **bounds: int) -> bytes:
+        """The body of an answer."""
+        with self.client(once(data), **bounds).open(b"{}", stream=False) as upstream:  # type: ignore[arg-type]
+            return upstream.whole()
+
+    def test_it_is_unpacked(self) -> None:
+        """Whatever size and however it comes; the connection is used again."""
+        small = gzip.compress(b"{}")
+        head = b"HTTP/1.1 200 OK\r\ncontent-encoding: identity, X-GZip\r\ntransfer-encoding: chunked\r\n\r\n"
+        pieces = b"".join(chunk(small[at : at + 1]) for at in range(len(small))) + chunk(b"")
+        client = self.client(in_turn(packed(gzip.compress(self.TEXT)), head + pieces, packed(small)))
+        for body in self.TEXT, b"{}", b"{}":
+            with client.open(b"{}", stream=False) as upstream:
+                self.assertEqual(upstream.whole(), body)
+
+    def test_events_come_as_they_are_flushed(self) -> None:
+        """The next is sent only when the last has been read."""
+        read = threading.Semaphore(0)
+        packer = zlib.compressobj(wbits=31)
+
+        def script(peer: Peer) -> None:
+            peer.request()
+            peer.send(stream_head("text/event-stream\r\ncontent-encoding: gzip"))
+            for number in range(3):
+                peer.send(chunk(packer.compress(b"data: %d\n\n" % number) + packer.flush(zlib.Z_SYNC_FLUSH)))
+                self.assertTrue(read.acquire(timeout=10))
+            peer.send(chunk(packer.flush()) + chunk(b""))
+
+        with self.client(script).open(b"{}", stream=True) as upstream:
+            for number in range(3):
+                self.assertEqual(upstream.next_events(), [b"%d" % number])
+                read.release()
+            self.assertIsNone(upstream.next_events())
+
+    def test_what_is_not_packed_to_its_end_is_unusable(self) -> None:
+        """Plain, cut, damaged, followed by more, empty, or without an end and nothing in it."""
+        good = gzip.compress(self.TEXT)
+        named = b"\x1f\x8b\x08\x08" + bytes(6) + b"n" * (PIECE_BYTES + 1)
+        for body in self.TEXT, good[:-1], good[:20], good[:-8] + bytes(8), good + b"x", good + good, b"", named:
+            with self.subTest(body=body[:20], size=len(body)), self.assertRaises(ProviderError) as caught:
+                self.whole(packed(body))
+            self.assert_unusable(caught.exception, "content encoding")
+            self.assertEqual((caught.exception.status, caught.exception.failure), (200, "content encoding"))
+
+    def test_a_bomb_is_stopped_at_the_bound_of_an_answer(self) -> None:
+        """After the piece that passes it."""
+        bomb = gzip.compress(b"[" * 100_000_000)
+        tracemalloc.start()
+        self.addCleanup(tracemalloc.stop)
+        with self.assertRaises(ProviderError) as caught:
+            self.whole(packed(bomb), max_answer_bytes=1_000_000)
+        self.assertEqual(caught.exception.failure, TOO_LARGE)
+        self.assertLess(tracemalloc.get_traced_memory()[1], 3_000_000)
+
+    def test_an_error_is_read_too(self) -> None:
+        """What it says is the client's to know if it is the client's fault; a broken one is still its status."""
+        said = {"error": {"message": "bad field", "type": "invalid_request_error", "param": "n", "code": "c"}}
+        body = gzip.compress(json.dumps(said).encode())
+        error = self.refusal(packed(body, status="400 No"))
+        self.assertEqual((error.kind, error.status, error.message, error.param), ("client", 400, "bad field", "n"))
+        error = self.refusal(packed(body[:30], status="429 No", more="\r\nretry-after: 7"))
+        self.assertEqual((error.kind, error.status, error.retry_after_s), ("rate_limit", 429, 7.0))
 
 
 class LibraryTest(ClientTest):

@@ -46,10 +46,9 @@ def length(value: bytes, body: bytes = SOUND) -> bytes:
 
 
 JUNK = {
-    "gzip": length(b"%d" % len(packed := gzip.compress(SOUND)), packed).replace(
-        b"\r\n", b"\r\ncontent-encoding: gzip\r\n", 1
-    ),
-    "a decompression bomb": with_head(b"content-encoding: gzip", body=gzip.compress(bytes(10_000_000))),
+    "gzip that is none": with_head(b"content-encoding: gzip"),
+    "gzip that is cut": with_head(b"content-encoding: gzip", body=gzip.compress(SOUND)[:-9]),
+    "a decompression bomb": with_head(b"content-encoding: gzip", body=gzip.compress(bytes(40_000_000))),
     "br": with_head(b"content-encoding: br"),
     "an encoding nobody knows": with_head(b"content-encoding: x-unknown"),
     "transfer coding gzip": with_head(b"transfer-encoding: gzip"),
@@ -112,6 +111,7 @@ SOUND_BUT_ODD = {
     "a longer content than its length": length(b"%d" % len(SOUND), SOUND + b"more"),
     "chunk extensions and trailers": CHUNKED + b"%x;a=b\r\n" % len(SOUND) + SOUND + b"\r\n0\r\nx: y\r\n\r\n",
     "an encoding that is none": with_head(b"content-encoding: identity"),
+    "gzip": with_head(b"content-encoding: gzip", body=gzip.compress(SOUND)),
     "a media type that is none": with_head().replace(b"application/json", b"\xff/;"),
 }
 
