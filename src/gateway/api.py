@@ -156,10 +156,8 @@ class Api:
         A browser's preflight has no key by its nature: it is told what is allowed, which allows it nothing.
         """
         head, methods = exchange.head, _methods(path)
-        if head.method == "OPTIONS" and methods:
-            raise MethodNotAllowed(head.method, methods)
-        principal = gateway.authenticate(shown_key(head))
-        if head.method not in methods:
+        principal = None if head.method == "OPTIONS" else gateway.authenticate(shown_key(head))
+        if principal is None or head.method not in methods:
             raise MethodNotAllowed(head.method, methods) if methods else _unknown(head, path)
         exchange.enter(principal.tenant)
         if path == _CHAT:

@@ -144,7 +144,10 @@ class PathTest(FrontCase):
         refused = front.chat(origin, key=None)
         self.assert_error(refused, 401, "invalid_api_key")
         self.assert_uninvited(refused)
-        self.assert_error(front.ask("OPTIONS", "/v1/nope", headers=origin, key=None), 401, "invalid_api_key")
+        for path in "/v1/nope", "/v1/messages":
+            nowhere = front.ask("OPTIONS", path, headers=origin, key=None)
+            self.assert_error(nowhere, 404, "unknown_url")
+            self.assert_uninvited(nowhere)
         self.assertEqual(len(front.upstream.requests), 1)
 
     def assert_uninvited(self, reply: Reply) -> None:
