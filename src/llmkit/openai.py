@@ -295,7 +295,7 @@ def _repair_head(document: JsonObject, new_id: NewId, created: int, model: str) 
 def _repair_choice(choice: JsonObject, position: int, reason: str) -> bool:
     """Repair what stands around a message."""
     edited = False
-    if choice.get("index") is None:
+    if type(choice.get("index")) is not int:
         edited = _put(choice, "index", position)
     if "logprobs" not in choice:
         edited = _put(choice, "logprobs", None)
@@ -306,7 +306,7 @@ def _repair_choice(choice: JsonObject, position: int, reason: str) -> bool:
 
 def _repair_message(message: JsonObject, new_id: NewId) -> bool:
     edited = False
-    if message.get("role") is None:
+    if message.get("role") != "assistant":
         edited = _put(message, "role", "assistant")
     for key in _TEXTS_OF_A_MESSAGE:
         if key not in message:
@@ -321,7 +321,7 @@ def _repair_message(message: JsonObject, new_id: NewId) -> bool:
 
 def _repair_call(call: JsonObject, new_id: NewId) -> bool:
     edited = arguments_to_text(call)
-    if not call.get("id"):
+    if _text(call.get("id")) is None:
         edited = _put(call, "id", "call_" + new_id())
     if call.get("type") is None:
         edited = _put(call, "type", "function")
@@ -336,7 +336,7 @@ def _repair_usage(document: JsonObject, usage: Usage) -> bool:
     reported = document.get("usage")
     if type(reported) is not dict:
         return _put(document, "usage", usage_object(usage))
-    return reported.get("total_tokens") is None and _put(reported, "total_tokens", usage.total_tokens)
+    return type(reported.get("total_tokens")) is not int and _put(reported, "total_tokens", usage.total_tokens)
 
 
 def _put(document: JsonObject, key: str, value: object) -> bool:

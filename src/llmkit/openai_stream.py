@@ -155,6 +155,8 @@ class ChunkShaper:
         """
         reported = self._reported if usage == self._usage else {}
         extras = {key: value for key, value in reported.items() if value is not None and key != "cost_usd"}
+        if type(extras.get("total_tokens")) is not int:
+            extras.pop("total_tokens", None)
         chunk = {"choices": [], "usage": usage_object(usage) | extras}
         self._stamp_head(chunk)
         usage_json = wire_json.encode(chunk.pop("usage"))

@@ -534,6 +534,15 @@ class AccountTest(unittest.TestCase):
         self.assertEqual(closing["prompt_tokens_details"]["cached_tokens"], 0)
         self.assertNotIn("cost", json.loads(shaping.usage_payload(Usage(1), None))["usage"])
 
+    def test_a_reported_sum_that_is_no_number_is_added_up(self) -> None:
+        """As in a whole answer."""
+        totals: tuple[object, ...] = ("15", 15.0, [], True)
+        for total in totals:
+            shaping = shaper()
+            shape(text_stream({"choices": [], "usage": USAGE | {"total_tokens": total}}), shaping)
+            closing = json.loads(shaping.usage_payload(REPORTED, None))
+            self.assertEqual(repr(closing["usage"]["total_tokens"]), repr(REPORTED.total_tokens))
+
     def test_only_what_the_model_wrote_is_content(self) -> None:
         """Roles, empty texts, filters and ends are not; every delta counts once."""
         shaping = shaper()

@@ -188,6 +188,21 @@ class AnswerTest(unittest.TestCase):
         )
         self.assertEqual(fixed["usage"]["total_tokens"], 3)
 
+    def test_what_has_the_wrong_type_is_missing(self) -> None:
+        """As in a stream: a numeral is no index, nobody else than the assistant answers, and a sum is a number."""
+        usage = {"prompt_tokens": 1, "completion_tokens": 2}
+        calls = [{"id": 7, "type": "function", "function": {"name": "f", "arguments": "{}"}}]
+        for index, role, total in (("0", "model", "3"), (0.0, "", 3.0), (False, 1, True), ([], {}, [])):
+            with self.subTest(index=index):
+                document = answer(MESSAGE | {"role": role, "tool_calls": calls}, usage=usage | {"total_tokens": total})
+                document["choices"][0]["index"] = index
+                fixed, _ = repair(document)
+                choice = fixed["choices"][0]
+                self.assertEqual((type(choice["index"]), choice["index"]), (int, 0))
+                self.assertEqual(choice["message"]["role"], "assistant")
+                self.assertEqual(choice["message"]["tool_calls"][0]["id"], "call_" + "n" * 24)
+                self.assertEqual(repr(fixed["usage"]["total_tokens"]), "3")
+
     def test_a_call_without_arguments_has_an_empty_object(self) -> None:
         """Client libraries parse them; a tool of another kind has none."""
         calls = [
