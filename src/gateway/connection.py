@@ -65,7 +65,8 @@ class Connection:
     fd          the descriptor; it stays the key of the connection after close()
     watch       fires when the client leaves, or when the connection is cut
     gone        nobody is there to read: close without ado
-    is_quick    its last request was answered without waiting for anything: the server's
+    is_quick    its next request has to wait for a turn, for its last one was answered without waiting for anything; and
+    party       whose that was, if it is known: both the server's
     registered, deadline_s  whether the lobby's epoll knows it, and when its wait there ends: the lobby's
     """
 
@@ -80,6 +81,7 @@ class Connection:
         "fd",
         "gone",
         "is_quick",
+        "party",
         "registered",
         "watch",
     )
@@ -95,6 +97,7 @@ class Connection:
         self.watch = ClientWatch(sock)
         self.gone = False
         self.is_quick = False
+        self.party: str | None = None
         self.registered = False
         self.deadline_s = 0.0
 

@@ -78,8 +78,13 @@ class Places(Generic[W]):
             self._expected += 1
             return True
 
+    def expect_again(self) -> None:
+        """Count somebody who had turned back, however many are here; whoever calls this keeps them few."""
+        with self._lock:
+            self._expected += 1
+
     def turn_back(self) -> None:
-        """Somebody who was expected asks for nothing."""
+        """Somebody who was expected asks for nothing, or not yet."""
         with self._lock:
             self._expected -= 1
 

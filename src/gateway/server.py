@@ -9,7 +9,7 @@ in, which gets an Exchange for each. What is where:
     attendants          the same for exempt paths (health, operators), which never wait for a worker or a place, and
                         do not stay
     places              who of the requests may be worked on, and the line for it: places.py; who waits has no thread
-    turnstile           which of those that never wait run: turnstile.py
+    turnstile           which of those that never wait run: turnstile.py; who waits for that has no thread either
     refusals            whose connections rest, for they were refused too often: refusals.py
 
 Whoever calls `drain` waits for them. TLS is not spoken here: put a terminating proxy in front.
@@ -37,7 +37,7 @@ from gateway.http_head import HeadLimits, RequestHead
 from gateway.lobby import Lobby
 from gateway.places import Admittance, PlaceLimits, Places
 from gateway.refusals import Refusals
-from gateway.turnstile import Turnstile
+from gateway.turnstile import NoTurn, Turnstile
 from gateway.workers import IDLE_S, Workers
 from llmkit.room import STEP_BYTES, Claim, Room, Shares
 
@@ -277,13 +277,15 @@ class FrontServer(ThreadingHTTPServer):
         self._turn_down(exchange)
         return None
 
-    def _start(self, exchange: Exchange) -> None:
-        """Give a request a thread, or turn it down."""
+    def _start(self, exchange: Exchange) -> bool:
+        """Give a request a thread, or turn it down; whether it has one."""
         workers = self._attendants if exchange.is_exempt else self._workers
-        if not workers.submit(functools.partial(self._work, exchange)):
-            if not exchange.is_exempt:
-                self.places.turn_back()
-            self._turn_down(exchange)
+        if workers.submit(functools.partial(self._work, exchange)):
+            return True
+        if not exchange.is_exempt:
+            self.places.turn_back()
+        self._turn_down(exchange)
+        return False
 
     def _work(self, exchange: Exchange | None) -> None:
         """A worker's work: a request, and then that of whose turn it is, or what the same client asks for next."""
@@ -293,12 +295,14 @@ class FrontServer(ThreadingHTTPServer):
     def _serve(self, exchange: Exchange) -> Exchange | None:
         """Run one exchange to its end, whatever happens; what this worker is to do next, if anything."""
         connection = exchange.connection
-        if connection.is_quick and not exchange.is_exempt:
-            exchange.take_turn(self._turnstile)
         try:
+            if connection.is_quick and not exchange.is_exempt and not exchange.has_waited:
+                exchange.take_turn(self._turnstile)
             self._handle(exchange)
             if not exchange.ended:
                 raise RuntimeError("a request was left without an end of its answer")
+        except NoTurn:
+            return self._await_turn(exchange)
         except MustWait as must_wait:
             return self._line_up(exchange, must_wait.party)
         except BaseException as error:  # noqa: BLE001 - nothing may leave an exchange open
@@ -307,6 +311,8 @@ class FrontServer(ThreadingHTTPServer):
             forget(error)
         heir = exchange.release()
         connection.is_quick = not exchange.has_waited
+        if connection.is_quick:
+            connection.party = exchange.party
         self._end(connection)
         if heir is not None:
             self._take_out(heir)
@@ -326,7 +332,7 @@ class FrontServer(ThreadingHTTPServer):
 
     def _must_rest(self, exchange: Exchange) -> bool:
         """Whether the client of an exchange that was answered is to be read later: it was refused too often."""
-        is_refused = exchange.keep and exchange.is_refused
+        is_refused = exchange.is_refused and exchange.keep
         return is_refused and self._refusals.are_too_many(exchange.party, self.clock.now_s())
 
     def _set_aside(self, connection: Connection, exchange: Exchange) -> None:
@@ -351,6 +357,22 @@ class FrontServer(ThreadingHTTPServer):
         elif head is None:
             self._lobby.park(connection)
         return head
+
+    # --- the turn -----------------------------------------------------------------------------------------------
+
+    def _await_turn(self, exchange: Exchange) -> Exchange | None:
+        """Let a request wait for its turn, neither with a thread nor expected; itself, if there is a turn by now."""
+        if not self._turnstile.join(exchange.connection.party, functools.partial(self._begin_turn, exchange)):
+            return exchange
+        self.places.turn_back()
+        return None
+
+    def _begin_turn(self, exchange: Exchange) -> bool:
+        """Give a request whose turn has come a thread, or turn it down; whether it has one, and so has the turn."""
+        self.places.expect_again()
+        exchange.take_turn(self._turnstile.given)
+        exchange.connection.is_quick = False
+        return self._start(exchange)
 
     # --- the line -----------------------------------------------------------------------------------------------
 

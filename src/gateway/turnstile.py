@@ -1,41 +1,89 @@
-"""Who of those that never wait may run: few at a time, in the order in which they came. Knows no requests, no sockets.
+"""Who of those that never wait may run: few at a time, one party after the other. Knows no requests, no sockets.
 
 A thread that waits for nothing keeps the interpreter's lock: whoever does wait, for a commit or an upstream, would have
-to win it back from all of them at each step. Behind a turnstile they wait for each other instead, without that lock.
+to win it back from all of them at each step. So they take turns. Rules:
+
+- Nobody waits in a call: whoever finds no turn leaves word what begins it. Thousands may, without a thread.
+- A turn that ends goes to the party that has waited for its next one longest, and there to who came first: nobody waits
+  behind a second one of another party.
 """
 
 import threading
 from collections import deque
+from collections.abc import Callable
 
 WIDTH = 2
 """With one, the interpreter idles whenever the turn changes; with more, its lock is harder to win."""
 
+Begin = Callable[[], bool]
+
+
+class NoTurn(Exception):
+    """There is no turn now: join the line."""
+
 
 class Turnstile:
-    """`_lock` guards what changes. Nobody waits in line while fewer than `width` are inside."""
+    """`_lock` guards what changes. Nobody waits in line while fewer than `width` are inside.
+
+    given  what enter() and leave() are called of by somebody from the line, who has the turn already
+    """
 
     def __init__(self, width: int = WIDTH) -> None:
         self._width = width
         self._lock = threading.Lock()
         self._inside = 0
-        self._line: deque[threading.Lock] = deque()
+        self._line: dict[str | None, deque[Begin]] = {}
+        self.given: Turnstile = _Given(self)
 
     def enter(self) -> None:
-        """Wait for a turn; leave() gives it on, exactly once."""
+        """Take a turn; leave() ends it, exactly once. Raises NoTurn."""
+        with self._lock:
+            if self._inside >= self._width:
+                raise NoTurn
+            self._inside += 1
+
+    def join(self, party: str | None, begin: Begin) -> bool:
+        """Stand in line, unless there is a turn by now; whether it does.
+
+        begin  called once the turn has come, by whoever's turn ended; False if nobody needs it any more
+        """
         with self._lock:
             if self._inside < self._width:
-                self._inside += 1
-                return
-            turn = threading.Lock()
-            turn.acquire()
-            self._line.append(turn)
-        turn.acquire()
+                return False
+            self._line.setdefault(party, deque()).append(begin)
+            return True
 
     def leave(self) -> None:
-        """End a turn: the first in line has it."""
+        """End a turn: it is that of the next in line."""
         with self._lock:
-            turn = self._line.popleft() if self._line else None
-            if turn is None:
+            if not self._line:
                 self._inside -= 1
-        if turn is not None:
-            turn.release()
+                return
+        while (begin := self._next()) is not None and not begin():
+            pass
+
+    def _next(self) -> Begin | None:
+        """Who has the turn that ended; None if nobody wants it. Its party is the last one from then on."""
+        with self._lock:
+            if not self._line:
+                self._inside -= 1
+                return None
+            party = next(iter(self._line))
+            waiting = self._line.pop(party)
+            begin = waiting.popleft()
+            if waiting:
+                self._line[party] = waiting
+            return begin
+
+
+class _Given(Turnstile):
+    """A turnstile as those see it who were given their turn."""
+
+    def __init__(self, turnstile: Turnstile) -> None:
+        self._turnstile = turnstile
+
+    def enter(self) -> None:
+        """Nothing is left to do."""
+
+    def leave(self) -> None:
+        self._turnstile.leave()

@@ -30,6 +30,11 @@ def begun(server: FrontServer) -> int:
     return len(server._busy)
 
 
+def in_line(server: FrontServer) -> int:
+    """Requests that wait for their turns."""
+    return sum(map(len, list(server._turnstile._line.values())))
+
+
 class ParkedTest(FrontCase):
     def parked(self, server: FrontServer, count: int) -> None:
         """Wait until so many connections are parked."""
@@ -480,16 +485,21 @@ class RestTest(HeldCase):
 class TurnTest(HeldCase):
     """Whoever asks again after an answer that waited for nothing takes turns with others of that kind."""
 
+    def setUp(self) -> None:
+        super().setUp()
+        self.order: list[str] = []
+
     def handle(self, exchange: Exchange) -> None:
-        """The path says what is done; `/wait` is done only once it may go on."""
-        exchange.enter("party")
-        path = exchange.head.path
+        """The path says for whom, and what is done; `/wait` is done only once it may go on."""
+        party, _, path = exchange.head.path.rpartition("/")
+        exchange.enter(party)
+        self.order.append(party)
         self.began.release()
-        if path == "/called":
+        if path == "called":
             exchange.will_wait()
-        if path in ("/wait", "/called"):
+        if path in ("wait", "called"):
             self.hold()
-        exchange.respond(200, TEXT, b"x" * 20_000_000 if path == "/large" else exchange.read_body())
+        exchange.respond(200, TEXT, b"x" * 20_000_000 if path == "large" else exchange.read_body())
 
     def quick(self, server: FrontServer, path: str = "/hello") -> Client:
         """A client that was answered at once."""
@@ -512,12 +522,62 @@ class TurnTest(HeldCase):
         self.begun()
         for number, client in enumerate((second, third), 1):
             self.ask(client, "/hello")
-            self.until(lambda number=number: len(server._turnstile._line) == number)  # type: ignore[misc]
+            self.until(lambda number=number: in_line(server) == number)  # type: ignore[misc]
         self.has_turn(server, self.connect(server))
         self.begun()
         self.assertFalse(self.began.acquire(blocking=False))
         self.go_on.set()
         self.assertEqual([client.answer().status for client in (first, second, third)], [200] * 3)
+
+    def lined_up(self, server: FrontServer, clients: list[Client], path: str = "/hello") -> None:
+        """Let them ask, and stand in line for their turns, in this order."""
+        for client in clients:
+            ahead = in_line(server)
+            self.ask(client, path)
+            self.until(lambda ahead=ahead: in_line(server) > ahead)  # type: ignore[misc]
+
+    def test_who_waits_for_a_turn_takes_nothing_that_others_need(self) -> None:
+        """No place, nor that of somebody expected, and no thread: more may wait than there may be of those together."""
+        limits = FrontLimits(places=PlaceLimits(places=32, per_party=32, queue=0))
+        server = self.serve(self.handle, limits)
+        inside, *waiting = (self.quick(server) for _ in range(limits.max_threads + 4))
+        self.ask(inside, "/wait")
+        self.begun()
+        self.lined_up(server, waiting)
+        self.until(lambda: len(server._workers._idle) == server._workers.count - 1)
+        self.has_turn(server, self.connect(server))
+        self.go_on.set()
+        self.assertEqual([client.answer().status for client in (inside, *waiting)], [200] * (len(waiting) + 1))
+        self.until(lambda: (server.places.taken, server.places._expected, server._turnstile._inside) == (0, 0, 0))
+
+    def test_nobody_waits_behind_a_second_one_of_another_party(self) -> None:
+        """Whose connection it is shows what it was answered for last."""
+        server = self.serve(self.handle)
+        inside, *busy = (self.quick(server, "/busy/hello") for _ in range(4))
+        calm = self.quick(server, "/calm/hello")
+        self.ask(inside, "/busy/wait")
+        self.begun()
+        self.order.clear()
+        self.lined_up(server, busy, "/busy/hello")
+        self.lined_up(server, [calm], "/calm/hello")
+        self.go_on.set()
+        self.assertEqual([client.answer().status for client in (inside, *busy, calm)], [200] * 5)
+        self.assertEqual(self.order, ["/busy", "/calm", "/busy", "/busy"])
+
+    def test_a_turn_for_which_there_is_no_thread_is_that_of_the_next(self) -> None:
+        """The other one is refused as one that comes while none is free, and keeps its connection."""
+        server = self.serve(self.handle)
+        inside, refused, other = (self.quick(server) for _ in range(3))
+        self.ask(inside, "/wait")
+        self.begun()
+        self.lined_up(server, [refused, other])
+        workers = server._workers
+        with mock.patch.object(workers, "submit", wraps=workers.submit, side_effect=[False, mock.DEFAULT]):
+            self.go_on.set()
+            self.assert_refused(refused.answer(), 503, "overloaded", closes=False)
+            self.assertEqual([client.answer().status for client in (inside, other)], [200, 200])
+        self.until(lambda: (server.places._expected, server._turnstile._inside) == (0, 0))
+        self.has_turn(server, refused)
 
     def test_who_waits_for_something_has_no_turn(self) -> None:
         """An upstream, the rest of a body, a client that does not read, a place."""

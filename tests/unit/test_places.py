@@ -98,6 +98,18 @@ class PlacesTest(unittest.TestCase):
         self.assertTrue(places.quit("A") is False and places.leave("b") is None)
         self.assertEqual([places.expect(), places.expect()], [True, False])
 
+    def test_whoever_had_turned_back_is_expected_again_however_many_there_are(self) -> None:
+        """Others count it as before."""
+        places = Places[str](PlaceLimits(places=1, per_party=1, queue=0))
+        self.assertTrue(places.expect())
+        places.turn_back()
+        self.assertTrue(places.expect())
+        places.expect_again()
+        places.turn_back()
+        self.assertFalse(places.expect())
+        places.turn_back()
+        self.assertTrue(places.expect())
+
     def test_whoever_is_refused_is_expected_no_more(self) -> None:
         """A party beyond its share leaves the turns to the others."""
         places = Places[str](PlaceLimits(places=2, per_party=1, queue=0))
