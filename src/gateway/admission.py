@@ -4,7 +4,7 @@ Every route goes through here once: authenticate() turns a raw key into a Princi
 asks for and takes its unit of the rate limit. A unit goes back if the request is then refused for another reason.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
@@ -57,6 +57,20 @@ class Admission:
         for name, bucket in former._buckets.items():
             if name in self._buckets and self._tenants[name].rate == former._tenants[name].rate:
                 self._buckets[name] = bucket
+
+    @property
+    def memory_s(self) -> float:
+        """How long ago the oldest request can have been admitted that still counts against a rate; 0 without one."""
+        return max((bucket.refill_s for bucket in self._buckets.values()), default=0.0)
+
+    def recall(self, starts: Iterable[tuple[str, int]]) -> None:
+        """Take the units of requests that were admitted before, each by its tenant and its start in UTC milliseconds,
+        oldest first: a restart admits no second burst. For a start, before any request.
+        """
+        now_s, now_ms = self._clock.now_s(), self._clock.wall_ms()
+        for tenant, started_ms in starts:
+            if tenant in self._buckets:
+                self._buckets[tenant].take(now_s - max(now_ms - started_ms, 0) / 1000)
 
     def authenticate(self, shown: ShownKey) -> Principal:
         """The principal that the key stands for. Raises InvalidApiKey."""

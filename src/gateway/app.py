@@ -4,15 +4,18 @@ import functools
 import os
 import random  # noqa: TID251 - the source that randomness is handed in from
 from collections.abc import Callable, Mapping, Sequence
+from math import ceil
 from typing import Any
 
 from gateway.admission import Admission
 from gateway.attempt import Upstreams
+from gateway.audit import recent_starts
 from gateway.books import Books
 from gateway.caching import Caching
 from gateway.clock import Clock, RealClock
 from gateway.config_schema import Config, ProviderConfig
 from gateway.dispatch import Dispatcher
+from gateway.drive import drive
 from gateway.engines.threads import ThreadsEngine
 from gateway.fake_provider import FakeProvider
 from gateway.gateway import Gateway
@@ -109,6 +112,7 @@ def build_gateway(
     on_shadow is told of each answer that the semantic cache withholds in its shadow mode
     on_overbilled  see Gateway
     metrics   counts requests and calls
+    Raises StoreUnavailable.
     """
     clock, metrics = clock or RealClock(), metrics or Metrics()
     room = room or answer_room(config)
@@ -123,7 +127,7 @@ def build_gateway(
     upstreams = Upstreams(built | dict(providers or {}), config.providers, clock)
     judged = build_judged(config, books, lambda *asked, **how: gateway.handle(*asked, **how))
     gateway = Gateway(
-        admission=Admission(books.keys, books.ledger, Catalog(config, draw), config.tenants, clock),
+        admission=build_admission(config, books, clock, draw),
         caching=build_caching(config, books, room, on_shadow, judged),
         ledger=books.ledger,
         dispatcher=Dispatcher(
@@ -148,6 +152,14 @@ def build_gateway(
         release=release,
     )
     return gateway
+
+
+def build_admission(config: Config, books: Books, clock: Clock, draw: Callable[[], float]) -> Admission:
+    """Admission whose rates are used up as far as the rows say. Raises StoreUnavailable."""
+    admission = Admission(books.keys, books.ledger, Catalog(config, draw), config.tenants, clock)
+    if memory_ms := ceil(admission.memory_s * 1000):
+        admission.recall(drive(recent_starts(books.store, clock.wall_ms() - memory_ms)))
+    return admission
 
 
 def build_judged(config: Config, books: Books, handle: Callable[..., Mapping[str, Any]]) -> Judged | None:

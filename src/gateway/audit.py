@@ -133,6 +133,19 @@ async def list_rows(
     return [_row(record) for record in records]
 
 
+async def recent_starts(store: Readable, since_ms: int) -> list[tuple[str, int]]:
+    """Who started a request after `since_ms` (UTC), and when, oldest first: of the newest rows, those that were served
+    or sent on, for a request that was refused before that counts for nothing.
+    """
+    starts = await store.read(
+        """WITH newest AS (SELECT tenant, started_ms, attempts, exit FROM requests ORDER BY id DESC LIMIT ?)
+        SELECT tenant, started_ms FROM newest
+        WHERE started_ms > ? AND (attempts > 0 OR exit = 'cache_hit') ORDER BY started_ms""",
+        (MOST_ROWS, since_ms),
+    )
+    return [(str(tenant), int(started_ms or 0)) for tenant, started_ms in starts]
+
+
 def _rows_where(conditions: str) -> str:
     """Chosen rows by an index where there is one, and the holds of those alone."""
     return f"""WITH chosen AS (SELECT * FROM requests WHERE {conditions} ORDER BY id DESC LIMIT ?)

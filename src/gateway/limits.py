@@ -45,6 +45,11 @@ class TokenBucket:
         self._units = 0
         self._out: deque[tuple[int, int]] = deque(maxlen=REMEMBERED)
 
+    @property
+    def refill_s(self) -> float:
+        """How long it takes until all units are there again, whatever was taken before."""
+        return self._depth_ns / _NS
+
     def take(self, now_s: float) -> Decision:
         """Take one unit at monotonic `now_s` if one is there."""
         with self._lock:

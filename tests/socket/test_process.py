@@ -568,6 +568,20 @@ class SignalTest(unittest.TestCase):
             gateway.wait_for_event("reloaded")
             self.assertEqual(gateway.chat(made["key"])[0], 429)
 
+    def test_a_restart_admits_no_second_burst(self) -> None:
+        """After a drain, after a crash: the rows say what was admitted. A request that was refused does not count."""
+        limited = QUICK + CONFIG + '\n[[tenants]]\nname = "acme"\nrate_per_s = 0.001\nburst = 3\n'
+        folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        with GatewayProcess(limited, folder=folder) as gateway:
+            key, poor = gateway.create_key()["key"], gateway.create_key(budget_usd="0")["key"]
+            self.assertEqual([gateway.chat(key)[0], gateway.chat(poor)[0]], [200, 402])
+            gateway.signal(signal.SIGTERM)
+            self.assertEqual(gateway.wait(), 0)
+        with GatewayProcess(folder=folder) as gateway:
+            self.assertEqual(gateway.chat(key)[0], 200)
+        with GatewayProcess(folder=folder) as gateway:
+            self.assertEqual([gateway.chat(key)[0] for _ in range(2)], [200, 429])
+
 
 _SHADOW = {"at_ms", "event", "request", "entry", "question", "judged"}
 

@@ -172,6 +172,18 @@ class AdmissionTest(unittest.TestCase):
                 else:
                     self.assertRaises(RateLimited, self.admit, raw)
 
+    def test_a_start_remembers_what_was_admitted_before(self) -> None:
+        """As far as it is not refilled, each tenant's for itself; nothing was later than now, whatever a row says."""
+        raw, now_ms = self.world.key(None), self.world.clock.wall_ms()
+        self.assertEqual(self.admission.memory_s, 1.0)
+        self.admission.recall([("acme", now_ms - 499), ("nobody", now_ms), ("closed", now_ms), ("acme", now_ms + 5)])
+        with self.assertRaises(RateLimited) as refused:
+            self.admit(raw)
+        self.assertEqual(refused.exception.retry_after_s, 0.001)
+        self.world.clock.advance(0.001)
+        self.admit(raw)
+        self.assertRaises(RateLimited, self.admit, raw)
+
     def test_a_refused_name_takes_no_unit(self) -> None:
         """The rate is for requests that could have been served."""
         raw = self.world.key(None)

@@ -4,8 +4,11 @@ import contextlib
 import unittest
 from typing import Any
 
+from msgspec.structs import replace
+
 from gateway import audit
 from gateway.holds import Outcome, Reservation
+from gateway.rows import Exit
 from tests.support.books import Book, ledger_folder, purpose, row
 
 _REWRITABLE = tuple(
@@ -184,7 +187,7 @@ class VerifyTest(AuditCase):
 
 
 class ListTest(AuditCase):
-    """list_rows(), list_holds(), pending_nanousd()."""
+    """list_rows(), list_holds(), recent_starts(), pending_nanousd()."""
 
     def test_rows_come_oldest_first_and_tell_what_became_of_their_money(self) -> None:
         """A late settlement shows, though the row was never rewritten."""
@@ -206,6 +209,21 @@ class ListTest(AuditCase):
         self.assertEqual(["req_unresolved", "req_other"], ids(limit=2))
         self.assertEqual(["req_other"], ids(key_id="key2"))
         self.assertEqual(["req_unresolved"], ids(key_id="key1", limit=1))
+
+    def test_recent_starts_are_told_in_order(self) -> None:
+        """Of requests that were served or sent on: a refusal took nothing that lasts."""
+        for name, started_ms, attempts, exit_ in (
+            ("late", 30, 1, Exit.FAILED),
+            ("early", 20, 2, Exit.ROUTED),
+            ("old", 10, 1, Exit.ROUTED),
+            ("hit", 40, 0, Exit.CACHE_HIT),
+            ("refused", 50, 0, Exit.REJECTED),
+        ):
+            said = {"tenant": f"of-{name}", "started_ms": started_ms, "attempts": attempts, "exit": exit_}
+            self.book.ledger.record(replace(row(name), **said))
+        self.book.flush()
+        starts = self.book.run(audit.recent_starts(self.book.store, 10))
+        self.assertEqual(starts, [("of-early", 20), ("of-late", 30), ("of-hit", 40)])
 
     def test_the_row_of_a_request_is_found(self) -> None:
         """With its money; none while it is in flight, of another key, or for an id that nobody was given."""
