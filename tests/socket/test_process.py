@@ -1,6 +1,7 @@
 """The gateway as people start it: a process, its command line, its signals."""
 
 import contextlib
+import errno
 import io
 import json
 import os
@@ -375,7 +376,7 @@ class SignalTest(unittest.TestCase):
         with GatewayProcess(QUICK + CONFIG) as gateway:
             key = gateway.create_key()["key"]
             config = _reload_from_a_pipe(gateway)
-            writer = os.open(config, os.O_WRONLY)
+            writer = _open_once_read(config)
             config.unlink()
             config.write_text(QUICK + CONFIG.replace('"mini"', '"maxi"'))
             gateway.signal(signal.SIGHUP)
@@ -618,6 +619,19 @@ def _reload_from_a_pipe(gateway: GatewayProcess) -> Path:
     os.mkfifo(config)
     gateway.signal(signal.SIGHUP)
     return config
+
+
+def _open_once_read(pipe: Path) -> int:
+    """The writing end of a pipe that somebody is about to read."""
+    pause = threading.Event()
+    for _ in range(WAIT_S * 50):
+        try:
+            return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+        pause.wait(0.02)
+    raise AssertionError("nobody reads the pipe")
 
 
 def _run_unread(*arguments: str) -> tuple[int, bytes]:
