@@ -6,19 +6,19 @@ work goes first in every batch, so a reservation sees every settlement queued be
 it has changed something, all of it runs again, each piece between savepoints.
 
 Why one writing connection: releases of SQLite up to 3.51.2 can damage a WAL file that two connections write at once.
-All others here are `query_only`: one for each read that runs at the same time, so that a long one delays nobody. A copy
-of the ledger is such a read: no commit waits for it, and none starts it anew; the write-ahead log grows until it ends.
+All others are `query_only` and lent for a read each (sqlite_readers). A copy of the ledger is such a read: no commit
+waits for it, and none starts it anew; the write-ahead log grows until it ends.
 
 After a final fault of the storage (see sqlite_faults) the store is lost: it commits nothing more, and says so once. It
 copies the write-ahead log into the database itself, because SQLite's automatism hides the faults that it meets, a
 failed sync among them. Nobody can commit meanwhile, so the flusher does it in a calm; where there is none, a leader
 does it once in 250 requests, and finds most of the log synced already, by the flusher.
 
-Locks: `_mutex` guards each change of `_waiting`, `_leading`, `_closed`, `_lost` and `_idle_readers`; whoever decides by
-one look without it looks again under it, or may be one step late. The writing connection, its one cursor (one for each
-statement would take longer to make than to use) and `_device_faults` belong to whoever leads, `_synced` to the flusher;
-`_committed` and `_copied` are changed by whoever leads alone, and read by the flusher, too. `_queue` is a deque touched
-by its atomic ends alone, so enqueue() needs no lock, and `_failing` is changed by single dict operations; `_alarmed` is
+Locks: `_mutex` guards each change of `_waiting`, `_leading`, `_closed` and `_lost`; whoever decides by one look without
+it looks again under it, or may be one step late. The writing connection, its one cursor (one for each statement would
+take longer to make than to use) and `_device_faults` belong to whoever leads, `_synced` to the flusher; `_committed`
+and `_copied` are changed by whoever leads alone, and read by the flusher, too. `_queue` is a deque touched by its
+atomic ends alone, so enqueue() needs no lock, and `_failing` is changed by single dict operations; `_alarmed` is
 lowered before the queue is emptied and raised after it is filled, so no work is ever left without a wake.
 """
 
@@ -27,7 +27,7 @@ import queue
 import sqlite3
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -37,6 +37,7 @@ from gateway.errors import StoreUnavailable
 from gateway.sqlite_copy import copy
 from gateway.sqlite_faults import Fault, fault_of, has_room
 from gateway.sqlite_file import FileMoved, NotSynced, OpenFiles, connect, connect_as_it_is, connect_writer, run
+from gateway.sqlite_readers import Readers
 from gateway.store import Doing, Durability, Record, Result, Transaction, Value, Work
 
 T = TypeVar("T")
@@ -47,9 +48,6 @@ takes longer than a commit when many threads run."""
 
 BATCH = 128
 """Requests per commit: one commit of this many is far below a millisecond of work, so nobody waits long for it."""
-
-MOST_READERS = 8
-"""Reads at a time; one more waits. Each has a connection of two descriptors, of which SQLite keeps one for good."""
 
 FLUSH_AFTER_S = 0.01
 """Queued work waits this long, at most twice, for a request's commit to carry it before it gets one of its own."""
@@ -147,11 +145,10 @@ class SqliteStore:
         on_lost: Callable[[str], None] = lambda reason: None,
     ) -> None:
         self._path = path
-        self._connect_reader = _connect_reader if unwritable is None else connect_as_it_is
         self._writer = connect_writer(path, durability) if unwritable is None else connect_as_it_is(path)
         self._writer.execute("PRAGMA wal_autocheckpoint = 0").fetchall()
-        self._idle_readers = [self._connect_reader(path)]
-        self._reading = threading.BoundedSemaphore(MOST_READERS)
+        connect_reader = _connect_reader if unwritable is None else connect_as_it_is
+        self._readers = Readers(lambda: connect_reader(path), lambda error: self._fails(Doing.READ, error))
         self._cursor = self._writer.cursor()
         self._transaction: Transaction = _SqliteTransaction(self._cursor)
         self._on_error = on_error
@@ -216,7 +213,7 @@ class SqliteStore:
         return True
 
     async def read(self, sql: str, params: Sequence[Value] = ()) -> list[Record]:
-        with self._lent_reader() as reader:
+        with self._readers.lent() as reader:
             try:
                 records = reader.execute(sql, params).fetchall()
             except sqlite3.Error as error:
@@ -241,7 +238,7 @@ class SqliteStore:
                 raise CopyTooSlow(f"{most_growth >> 20} MiB were committed before all was copied: take a faster disk")
 
         between()
-        with self._lent_reader() as reader:
+        with self._readers.lent() as reader:
             copy(reader, draft, between=between)
 
     def close(self) -> None:
@@ -256,39 +253,9 @@ class SqliteStore:
             self._transact(_nothing, last=True)
         with self._mutex:
             self._closed = True
-            while self._idle_readers:
-                self._idle_readers.pop().close()
+        self._readers.close()
         if not self._lost:
             self._writer.close()
-
-    @contextlib.contextmanager
-    def _lent_reader(self) -> Iterator[sqlite3.Connection]:
-        """One of the connections for reading, for this block alone. Raises StoreUnavailable."""
-        with self._reading:
-            reader = self._take_reader()
-            try:
-                yield reader
-            finally:
-                self._give_back(reader)
-
-    def _take_reader(self) -> sqlite3.Connection:
-        with self._mutex:
-            if self._closed:
-                raise StoreUnavailable
-            if self._idle_readers:
-                return self._idle_readers.pop()
-        try:
-            return self._connect_reader(self._path)
-        except sqlite3.Error as error:
-            self._fails(Doing.READ, error)
-            raise StoreUnavailable from error
-
-    def _give_back(self, reader: sqlite3.Connection) -> None:
-        with self._mutex:
-            if self._closed:
-                reader.close()
-            else:
-                self._idle_readers.append(reader)
 
     def _transact(self, work: Work[T], *, last: bool = False) -> T:
         """Lead, or wait for a leader. After the `last` ticket none is taken, so nobody uses the connection after it."""

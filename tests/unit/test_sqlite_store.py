@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 from unittest import mock
 
-from gateway import sqlite_file, sqlite_store
+from gateway import sqlite_file, sqlite_readers, sqlite_store
 from gateway.clock import FakeClock
 from gateway.data_dir import machine_boot_id
 from gateway.drive import StorySuspendedError, drive
@@ -444,7 +444,7 @@ class ReadTest(StoreCase):
         before = len(list(Path("/proc/self/fd").iterdir()))
         with ThreadPoolExecutor(SPARE) as pool:
             self.assertEqual(list(pool.map(read, range(SPARE))), [[(0,)]] * SPARE)
-        self.assertLess(len(list(Path("/proc/self/fd").iterdir())) - before, 2 * sqlite_store.MOST_READERS + 1)
+        self.assertLess(len(list(Path("/proc/self/fd").iterdir())) - before, 2 * sqlite_readers.MOST_READERS + 1)
 
     def test_a_failed_read_is_told(self) -> None:
         """StoreUnavailable for the caller, the cause for the operator."""
@@ -646,11 +646,8 @@ class WriteAheadLogTest(StoreCase):
 
     def test_a_long_read_delays_no_other(self) -> None:
         """Each read that runs at the same time has a connection of its own."""
-        reader = self.store._take_reader()
-        try:
+        with self.store._readers.lent():
             self.assertEqual(self.names(), [])
-        finally:
-            self.store._give_back(reader)
 
 
 class PatienceTest(StoreCase):
