@@ -3,7 +3,7 @@
 It knows no routes, no keys and no JSON but its own refusals; what a request means is decided by the one function handed
 in, which gets an Exchange for each. What is where:
 
-    accept (a thread)   takes connections, or turns them away without ever waiting
+    accept (a thread)   takes connections, or turns them away without ever waiting: listener.py
     lobby (a thread)    connections that wait for a request or read its head: lobby.py
     workers             each runs one exchange to its end, then stays with its connection for a moment: workers.py
     attendants          the same for exempt paths (health, operators), which never wait for a worker or a place, and
@@ -15,15 +15,10 @@ in, which gets an Exchange for each. What is where:
 Whoever calls `drain` waits for them. TLS is not spoken here: put a terminating proxy in front.
 """
 
-import contextlib
-import errno
 import functools
 import socket
-import socketserver
-import sys
 import threading
 from collections.abc import Callable
-from http.server import ThreadingHTTPServer
 from typing import Any
 
 from msgspec import Struct, field
@@ -34,6 +29,7 @@ from gateway.connection import Connection, prepare
 from gateway.errors import ClientGone, GatewayError, HttpRefusal, Overloaded, ShuttingDown, forget
 from gateway.exchange import Exchange, MustWait, Phase
 from gateway.http_head import HeadLimits, RequestHead
+from gateway.listener import Listener
 from gateway.lobby import Lobby
 from gateway.places import Admittance, PlaceLimits, Places
 from gateway.refusals import Refusals
@@ -43,8 +39,6 @@ from llmkit.room import STEP_BYTES, Claim, Room, Shares
 
 _CUT_GRACE_S = 2.0  # for the last event of an exchange that is cut, and for the connections to end
 _LOOK_S = 0.05  # how often a drain looks whether it should hurry
-_ACCEPT_PAUSE_S = 0.05
-_EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _UNPLACED = 64  # threads beyond those of places and line: for keys that are checked, and for what is refused
 _ATTENDANTS = 64
 _SLOW_READERS = 8  # an operator's long list, a scrape: what a socket does not take at once
@@ -80,7 +74,7 @@ class FrontLimits(Struct, frozen=True):
         return self.places.places + _UNPLACED
 
 
-class FrontServer(ThreadingHTTPServer):
+class FrontServer(Listener):
     """Accepts connections, runs `handle` once per request, and drains.
 
     handle    called on a thread of its own; may raise GatewayError, ClientGone, Draining or anything else, which is
@@ -91,15 +85,13 @@ class FrontServer(ThreadingHTTPServer):
               lack of descriptors or threads; sorts by type, writes no secrets, never raises
     stamp     headers of each answer that the front makes by itself: what is known of a request, by its id if it has
               one, of which the client is told this error
+    pause     waits for so many seconds, where no connection can be accepted
 
+    What an exchange reads for each request is a plain attribute, also where it follows from `limits` or `phase`.
     `_lock` guards `_connections`; it is held for no call of a caller's function and for no I/O. `phase` only grows, and
     `_busy` and `_in_line` change, in single steps: whoever ends the last exchange looks at `phase` after that, and
     whoever drains at `_busy` after `phase`, so one sees the other. `turned_away` is written by the accept thread alone.
     """
-
-    request_queue_size = 512
-    daemon_threads = True
-    block_on_close = False
 
     def __init__(
         self,
@@ -114,6 +106,8 @@ class FrontServer(ThreadingHTTPServer):
         pause: Callable[[float], object] | None = None,
     ) -> None:
         """Bind and listen; OSError if the address is taken. Connections are accepted after `start`."""
+        super().__init__(address, self.on_error, pause)
+        prepare(self.socket, limits.write_timeout_s)
         self.limits = limits
         self.clock = clock
         self._on_error = on_error
@@ -129,7 +123,6 @@ class FrontServer(ThreadingHTTPServer):
         self._handle = handle
         self._exempt = exempt
         self._stamp = stamp
-        self._pause = pause or threading.Event().wait
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._connections: set[Connection] = set()
@@ -139,11 +132,6 @@ class FrontServer(ThreadingHTTPServer):
         self._turnstile = Turnstile()
         self._workers = Workers(limits.max_threads, "worker", self.on_error, idle_s=IDLE_S)
         self._attendants = Workers(_ATTENDANTS, "attendant", self.on_error, idle_s=IDLE_S)
-        self._acceptor: threading.Thread | None = None
-        self._accepting = True
-        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        super().__init__(address, socketserver.BaseRequestHandler)
-        prepare(self.socket, limits.write_timeout_s)
         self._lobby = Lobby(
             self,
             limits.head,
@@ -181,10 +169,9 @@ class FrontServer(ThreadingHTTPServer):
     # --- life ---------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Accept connections on a thread of its own."""
+        """Accept connections, and look after them."""
         self._lobby.start()
-        self._acceptor = threading.Thread(target=self.serve_forever, name="accept", daemon=True)
-        self._acceptor.start()
+        self.start_accepting()
 
     def drain(self, stop_now: threading.Event) -> int:
         """Stop gently and return how many exchanges were left behind.
@@ -216,7 +203,7 @@ class FrontServer(ThreadingHTTPServer):
                 connection.cut()
             self._wait_until(self._is_quiet, self.clock.now_s() + _CUT_GRACE_S, stop_now)
         left = len(self._busy)
-        self._stop_accepting()
+        self.stop_accepting()
         self._wait_until(self._is_deserted, self.clock.now_s() + _CUT_GRACE_S, stop_now)
         self.close()
         return left
@@ -224,7 +211,7 @@ class FrontServer(ThreadingHTTPServer):
     def close(self) -> None:
         """Stop accepting and cut every connection at once."""
         self._advance(Phase.CLOSED)
-        self._stop_accepting()
+        self.stop_accepting()
         for connection in list(self._busy):
             connection.shut(socket.SHUT_RDWR)
         self._lobby.close()
@@ -457,42 +444,14 @@ class FrontServer(ThreadingHTTPServer):
 
     # --- connections --------------------------------------------------------------------------------------------
 
-    def serve_forever(self, poll_interval: float = 0) -> None:
-        """Accept until told to stop: each connection is waited for by the very call that takes it."""
-        while self._accepting:
-            try:
-                request, address = self.get_request()
-            except OSError:
-                continue
-            try:
-                self.process_request(request, address)
-            except Exception:  # noqa: BLE001 - the thread of the listener outlives each connection
-                self.handle_error(request, address)
-                self.shutdown_request(request)
-
-    def server_bind(self) -> None:
-        """Bind without http.server's look-up of the host's name, which can take seconds."""
-        socketserver.TCPServer.server_bind(self)
-        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
-
-    def get_request(self) -> tuple[socket.socket, Any]:
-        """Accept; when descriptors have run out, pause, since the listening socket stays readable."""
-        try:
-            return super().get_request()
-        except OSError as error:
-            if error.errno in _EXHAUSTED:
-                self.on_error(error)
-                self._pause(_ACCEPT_PAUSE_S)
-            raise
-
     def process_request(self, request: Any, client_address: Any) -> None:
         """Let the connection wait for its first request, if there is room for it."""
         connection = Connection(request)
         with self._lock:
-            room = len(self._connections) < self.limits.max_connections
-            if room:
+            is_within = len(self._connections) < self.limits.max_connections
+            if is_within:
                 self._connections.add(connection)
-        if room:
+        if is_within:
             self._lobby.welcome(connection)
         else:
             self.turned_away += 1
@@ -500,22 +459,7 @@ class FrontServer(ThreadingHTTPServer):
             connection.say_end()
             self._lobby.turn_away(connection)
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Report instead of printing."""
-        error = sys.exc_info()[1]
-        if error is not None:
-            self.on_error(error)
-
     # --- the drain ------------------------------------------------------------------------------------------------
-
-    def _stop_accepting(self) -> None:
-        self._accepting = False
-        if self._acceptor is not None:
-            with contextlib.suppress(OSError):
-                self.socket.shutdown(socket.SHUT_RDWR)  # wakes the accept loop
-            self._acceptor.join()
-            self._acceptor = None
-        self.server_close()
 
     def _advance(self, phase: Phase) -> None:
         self.phase = max(self.phase, phase)
