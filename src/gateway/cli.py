@@ -152,7 +152,8 @@ def _check(arguments: argparse.Namespace, env: Mapping[str, str]) -> int:
             return REFUSED
         raise
     holders = _holders(data_dir_path(arguments.data_dir, env) / "ledger.db")
-    warnings = [*config.warnings, *filter(None, [unlisted(holders, config.tenants)])]
+    unpriced = config.unpriced(RealClock().wall_ms())
+    warnings = [*config.warnings, *unpriced, *filter(None, [unlisted(holders, config.tenants)])]
     if arguments.json:
         print(json.dumps({"ok": True, "warnings": warnings}))
     else:

@@ -282,6 +282,13 @@ class Config(Struct, frozen=True):
     cache: CacheConfig
     warnings: tuple[str, ...] = ()
 
+    def unpriced(self, now_ms: int) -> Iterable[str]:
+        """A warning for each deployment whose first price begins after `now_ms`, UTC milliseconds."""
+        for name, deployment in self.deployments.items():
+            if deployment.prices.at(now_ms) is None:
+                since = deployment.prices.entries[0].version
+                yield f"deployments: {name} has no price before {since}, and gets no call until then"
+
     def uses_semantic(self, tenant: str, alias: str) -> bool:
         """Whether a tenant's requests for a name may be answered by the semantic cache.
 

@@ -313,7 +313,7 @@ class Process:
         return replace(self._started_with.cache, **changed)
 
     def _warn(self, config: Config) -> None:
-        for warning in config.warnings:
+        for warning in (*config.warnings, *config.unpriced(self._clock.wall_ms())):
             self._log.event("config_warning", detail=warning)
 
     def _warn_of_tenants(self, config: Config, books: Books) -> None:

@@ -24,7 +24,7 @@ from tests.support.front import completion
 from tests.support.judged import ASKED, JUDGE, NEAR
 from tests.support.process import WAIT_S, GatewayProcess, call_cli, environment, run_cli
 from tests.support.scripted_upstream import Peer, ScriptedUpstream
-from tests.support.world import CONFIG, USD
+from tests.support.world import CONFIG, UNPRICED, USD
 
 QUICK = "[server]\nannounce_s = 0\ndrain_s = 5\n"
 STUCK = QUICK + CONFIG.replace('text = "hello there friend"', 'text = "never", latency_s = 600')
@@ -568,6 +568,12 @@ class SignalTest(unittest.TestCase):
             gateway.signal(signal.SIGHUP)
             gateway.wait_for_event("reloaded")
             self.assertEqual(gateway.chat(made["key"])[0], 429)
+
+    def test_a_price_that_is_not_in_force_yet_is_told_of(self) -> None:
+        """At the start: its deployment gets no call."""
+        with GatewayProcess(QUICK + CONFIG + UNPRICED) as gateway:
+            self.assertIn("later has no price before", gateway.wait_for_event("config_warning")["detail"])
+            self.assertEqual(gateway.chat(gateway.create_key()["key"], model="later")[0], 503)
 
     def test_a_restart_admits_no_second_burst(self) -> None:
         """After a drain, after a crash: the rows say what was admitted. A request that was refused does not count."""

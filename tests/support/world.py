@@ -56,6 +56,15 @@ max_output_tokens = 16384
 """
 """One deployment at 1 and 4 USD per million tokens over a fake upstream; whatever it does is the request's outcome."""
 
+UNPRICED = """
+[[deployments]]
+name = "later"
+provider = "up"
+model = "later"
+price = [{ from = 9000-01-01T00:00:00Z, input = 1, output = 4 }]
+"""
+"""A deployment whose price is not in force yet."""
+
 USD = 1_000_000_000
 
 

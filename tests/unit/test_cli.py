@@ -11,7 +11,7 @@ from typing import Any
 from gateway.cli import main
 from gateway.printout import render
 from tests.support.process import call_cli, environment
-from tests.support.world import CONFIG, RealWorld, chat
+from tests.support.world import CONFIG, UNPRICED, RealWorld, chat
 
 LISTED = CONFIG + '\n[[tenants]]\nname = "acme"\n'
 OPEN = "a tenant that the configuration does not list has every model, and no budget or rate limit of its own: "
@@ -88,8 +88,8 @@ class KeysTest(CommandLineCase):
         self.assertIn("expires            after the year 9999", self.call("keys", "show", made["id"])[0])
 
 
-class TenantsTest(CommandLineCase):
-    """A slip in a tenant's name."""
+class CheckCase(CommandLineCase):
+    """Warnings of a configuration without a fault."""
 
     def check(self, text: str) -> tuple[list[str], str]:
         """The warnings of `check` for programs, and what it tells people."""
@@ -97,6 +97,21 @@ class TenantsTest(CommandLineCase):
         told = json.loads(self.call("check", "--config", config, "--json")[0])
         self.assertTrue(told["ok"])
         return told["warnings"], self.call("check", "--config", config)[0]
+
+
+class PricesTest(CheckCase):
+    """A price that is not in force yet."""
+
+    def test_a_check_names_deployments_that_have_no_price_now(self) -> None:
+        """They would get no call, and nobody would know why."""
+        warnings, told = self.check(CONFIG + UNPRICED)
+        (warning,) = warnings
+        self.assertTrue(warning.startswith("deployments: later has no price before 9000-01-01T00:00:00Z"), warning)
+        self.assertIn(warning, told)
+
+
+class TenantsTest(CheckCase):
+    """A slip in a tenant's name."""
 
     def test_a_check_names_tenants_with_keys_that_are_not_listed(self) -> None:
         """Where any tenant is listed, and while they have a key; the data directory stays as it was."""

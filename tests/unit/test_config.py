@@ -988,6 +988,16 @@ class PriceTest(unittest.TestCase):
         self.assertEqual(places(with_deployment(price=[entry, same])), ["deployments[0].price[1].from"])
         self.assertEqual(places(with_deployment(price=[{"input": 1, "output": 1}])), ["deployments[0].price[0].from"])
 
+    def test_a_deployment_whose_prices_begin_later_is_warned_of(self) -> None:
+        """Until they do; it is no fault, for a price may be written down before it is in force."""
+        starts = ("2026-02-01T00:00:00Z", "2026-01-01T01:00:00+01:00")
+        config = from_mapping(with_deployment(price=[{"from": each, "input": 1, "output": 1} for each in starts]), {})
+        begin_ms = 1_767_225_600_000
+        warning = "deployments: mini has no price before 2026-01-01T00:00:00Z, and gets no call until then"
+        self.assertEqual([*config.unpriced(begin_ms - 1)], [warning])
+        self.assertEqual([*config.unpriced(begin_ms)], [])
+        self.assertEqual([*from_mapping(with_deployment(price="free"), {}).unpriced(0)], [])
+
     def test_every_fault_of_a_price_is_told(self) -> None:
         """Each key on its own line; too many decimals are not rounded."""
         price = {"input": -1, "cached_input": "cheap", "cache_write": Decimal("0.0000001"), "typo": 1}
