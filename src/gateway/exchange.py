@@ -165,8 +165,12 @@ class Exchange(Struct, eq=False):
     # --- the turn -----------------------------------------------------------------------------------------------
 
     def take_turn(self, turnstile: Turnstile) -> None:
-        """For the server, before an exchange that will hardly wait for anything: wait for the others of that kind."""
+        """For the server, before an exchange that will hardly wait for anything. Raises NoTurn."""
         turnstile.enter()
+        self._turnstile = turnstile
+
+    def have_turn(self, turnstile: Turnstile) -> None:
+        """For the server: the turn has come for which this exchange stood in line."""
         self._turnstile = turnstile
 
     def will_wait(self) -> None:

@@ -357,7 +357,7 @@ class FrontServer(Listener):
     def _begin_turn(self, exchange: Exchange) -> bool:
         """Give a request whose turn has come a thread, or turn it down; whether it has one, and so has the turn."""
         self.places.expect_again()
-        exchange.take_turn(self._turnstile.given)
+        exchange.have_turn(self._turnstile)
         exchange.connection.is_quick = False
         return self._start(exchange)
 

@@ -23,17 +23,13 @@ class NoTurn(Exception):
 
 
 class Turnstile:
-    """`_lock` guards what changes. Nobody waits in line while fewer than `width` are inside.
-
-    given  what enter() and leave() are called of by somebody from the line, who has the turn already
-    """
+    """`_lock` guards what changes. Nobody waits in line while fewer than `width` are inside."""
 
     def __init__(self, width: int = WIDTH) -> None:
         self._width = width
         self._lock = threading.Lock()
         self._inside = 0
         self._line: dict[str | None, deque[Begin]] = {}
-        self.given: Turnstile = _Given(self)
 
     def enter(self) -> None:
         """Take a turn; leave() ends it, exactly once. Raises NoTurn."""
@@ -45,7 +41,8 @@ class Turnstile:
     def join(self, party: str | None, begin: Begin) -> bool:
         """Stand in line, unless there is a turn by now; whether it does.
 
-        begin  called once the turn has come, by whoever's turn ended; False if nobody needs it any more
+        begin  called once the turn has come, by whoever's turn ended: enter() is not called then, leave() is; False if
+               nobody needs the turn any more
         """
         with self._lock:
             if self._inside < self._width:
@@ -55,10 +52,6 @@ class Turnstile:
 
     def leave(self) -> None:
         """End a turn: it is that of the next in line."""
-        with self._lock:
-            if not self._line:
-                self._inside -= 1
-                return
         while (begin := self._next()) is not None and not begin():
             pass
 
@@ -74,16 +67,3 @@ class Turnstile:
             if waiting:
                 self._line[party] = waiting
             return begin
-
-
-class _Given(Turnstile):
-    """A turnstile as those see it who were given their turn."""
-
-    def __init__(self, turnstile: Turnstile) -> None:
-        self._turnstile = turnstile
-
-    def enter(self) -> None:
-        """Nothing is left to do."""
-
-    def leave(self) -> None:
-        self._turnstile.leave()
