@@ -579,6 +579,21 @@ class TurnTest(HeldCase):
         self.until(lambda: (server.places._expected, server._turnstile._inside) == (0, 0))
         self.has_turn(server, refused)
 
+    def test_a_drain_waits_for_those_that_wait_for_their_turns(self) -> None:
+        """They are in flight: each is answered, and its connection closed."""
+        server = self.serve(self.handle, FrontLimits(announce_s=0))
+        inside, *waiting = (self.quick(server) for _ in range(3))
+        self.ask(inside, "/wait")
+        self.begun()
+        self.lined_up(server, waiting)
+        server.begin_drain()
+        server.stop_admitting()
+        self.assertEqual(begun(server), 3)
+        self.go_on.set()
+        self.assertEqual([client.answer().status for client in (inside, *waiting)], [200] * 3)
+        self.assertEqual([client.rest() for client in (inside, *waiting)], [b""] * 3)
+        self.until(lambda: begun(server) == 0)
+
     def test_who_waits_for_something_has_no_turn(self) -> None:
         """An upstream, the rest of a body, a client that does not read, a place."""
         server = self.serve(self.handle, FrontLimits(places=PlaceLimits(places=2, per_party=2, queue=8)))
