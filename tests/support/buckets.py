@@ -98,7 +98,9 @@ _NO_STATE = RateState(0, 0, 0.0)
 
 
 class FixedWindow:
-    """Counts per window of burst / rate seconds: two full bursts pass around an edge."""
+    """Counts per window of burst / rate seconds: two full bursts pass around an edge. A restart knows of none."""
+
+    refill_s = 0.0
 
     def __init__(self, rate: Fraction, burst: int) -> None:
         self._length_s, self._burst = burst / rate, burst
