@@ -66,7 +66,7 @@ class Connection:
     watch       fires when the client leaves, or when the connection is cut
     gone        nobody is there to read: close without ado
     is_quick    its next request has to wait for a turn, for its last one was answered without waiting for anything; and
-    party       whose that was, if it is known: both the server's
+    party       whose that was, if it is known: both are written by the server
     registered, deadline_s  whether the lobby's epoll knows it, and when its wait there ends: the lobby's
     """
 

@@ -6,6 +6,8 @@ late one is refused. Knows no routes and no answers. Rules:
 - A connection in the lobby belongs to the lobby's thread; one that was handed on belongs to whoever got it.
 - Descriptors are armed for one event at a time, and unregistered before they are closed.
 - Each bench has one patience, counted from when a connection sat down on it: whoever sits longest is at its head.
+- Where many have something to say, one party is heard after the other, by whose the last request of a connection was:
+  beside busy threads a look at one takes milliseconds, and a thousand of one party would be heard before another one.
 """
 
 import contextlib
@@ -22,6 +24,7 @@ from gateway.connection import Connection
 from gateway.errors import HttpRefusal
 from gateway.http_head import HeadLimits, RequestHead
 from gateway.refusals import REST_S
+from gateway.rotation import Rotation
 
 LEAVE_S = 1.0
 """How long a client may take to hang up once it has its last answer."""
@@ -33,6 +36,7 @@ _MOST_TURNED_AWAY = 64
 """Connections beyond the limit that are kept open for a moment; closing at once could destroy their refusal."""
 
 _EVENTS = 256
+_LOOKS = 8  # at connections, before it is asked which others have something to say by now
 _AWAKE = float("-inf")  # when a thread that is not asleep wakes up
 _HANG_UP = select.EPOLLRDHUP | select.EPOLLONESHOT
 _MASK = select.EPOLLIN | _HANG_UP
@@ -92,7 +96,7 @@ class _Bench:
 
 class Lobby:
     """The parked connections. `_lock` guards the benches, `_where`, `_open` and `_wakes_at_s`, but that its thread
-    may write _AWAKE.
+    may write _AWAKE. `_crowd` is its thread's alone: those that wait for a look at them.
 
     idle_timeout_s, header_timeout_s  patience for the first byte of a request, and from then on for its whole head
     queue_wait_s                      patience for a place
@@ -126,6 +130,7 @@ class Lobby:
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll.register(self._wake, select.EPOLLIN)
         self._thread: threading.Thread | None = None
+        self._crowd = Rotation[tuple[Connection, _Bench]]()
 
     @property
     def parked(self) -> int:
@@ -279,18 +284,34 @@ class Lobby:
 
     def _run(self) -> None:
         while self._open:
-            events = self._epoll.poll(self._patience_s(), _EVENTS)
+            events = self._epoll.poll(0 if self._crowd.parties else self._patience_s(), _EVENTS)
             self._wakes_at_s = _AWAKE
+            is_crowded = bool(self._crowd.parties) or len(events) > _LOOKS
             for fd, _ in events:
                 if fd == self._wake:
                     os.eventfd_read(self._wake)
                     continue
                 with self._lock:
                     seat = self._where.get(fd)
-                if seat is not None:
+                if seat is not None and is_crowded:
+                    self._crowd.put(seat[0].party, seat)
+                elif seat is not None:
                     self._attend(self._look_at, *seat)
+            if is_crowded:
+                self._look_at_some()
             for connection, bench in self._overdue():
                 self._attend(self._lose_patience, connection, bench)
+
+    def _look_at_some(self) -> None:
+        """A few looks into the crowd; not at those that have been taken from here, or moved, meanwhile."""
+        for _ in range(_LOOKS):
+            seat = self._crowd.take()
+            if seat is None:
+                return
+            with self._lock:
+                is_there = self._sits(*seat)
+            if is_there:
+                self._attend(self._look_at, *seat)
 
     def _attend(self, act: Callable[[Connection, _Bench], None], connection: Connection, bench: _Bench) -> None:
         """Do something for one connection; whatever goes wrong with it, the others are looked after."""

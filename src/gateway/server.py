@@ -297,9 +297,7 @@ class FrontServer(Listener):
             self.on_error(error, exchange.request_id)
             forget(error)
         heir = exchange.release()
-        connection.is_quick = not exchange.has_waited
-        if connection.is_quick:
-            connection.party = exchange.party
+        connection.is_quick, connection.party = not exchange.has_waited, exchange.party
         self._end(connection)
         if heir is not None:
             self._take_out(heir)
@@ -320,7 +318,7 @@ class FrontServer(Listener):
     def _must_rest(self, exchange: Exchange) -> bool:
         """Whether the client of an exchange that was answered is to be read later: it was refused too often."""
         is_refused = exchange.is_refused and exchange.keep
-        return is_refused and self._refusals.are_too_many(exchange.party, self.clock.now_s())
+        return is_refused and self._refusals.are_too_many(exchange.connection.party, self.clock.now_s())
 
     def _set_aside(self, connection: Connection, exchange: Exchange) -> None:
         """After an exchange whose place somebody waits for: what its client asks for next is for another worker."""
@@ -367,6 +365,7 @@ class FrontServer(Listener):
         """Let a request wait without a thread; itself, if it may be worked on after all."""
         connection = exchange.connection
         exchange.stand_in_line(party)
+        connection.party = party
         self._in_line[connection] = exchange
         self._lobby.line_up(connection)
         admittance = self.places.join(party, exchange)

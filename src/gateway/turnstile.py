@@ -4,13 +4,13 @@ A thread that waits for nothing keeps the interpreter's lock: whoever does wait,
 to win it back from all of them at each step. So they take turns. Rules:
 
 - Nobody waits in a call: whoever finds no turn leaves word what begins it. Thousands may, without a thread.
-- A turn that ends goes to the party that has waited for its next one longest, and there to who came first: nobody waits
-  behind a second one of another party.
+- A turn that ends goes to the next one in rotation: nobody waits behind a second one of another party.
 """
 
 import threading
-from collections import deque
 from collections.abc import Callable
+
+from gateway.rotation import Rotation
 
 WIDTH = 2
 """With one, the interpreter idles whenever the turn changes; with more, its lock is harder to win."""
@@ -29,7 +29,7 @@ class Turnstile:
         self._width = width
         self._lock = threading.Lock()
         self._inside = 0
-        self._line: dict[str | None, deque[Begin]] = {}
+        self._line = Rotation[Begin]()
 
     def enter(self) -> None:
         """Take a turn; leave() ends it, exactly once. Raises NoTurn."""
@@ -47,23 +47,22 @@ class Turnstile:
         with self._lock:
             if self._inside < self._width:
                 return False
-            self._line.setdefault(party, deque()).append(begin)
+            self._line.put(party, begin)
             return True
 
     def leave(self) -> None:
         """End a turn: it is that of the next in line."""
+        with self._lock:
+            if not self._line.parties:
+                self._inside -= 1
+                return
         while (begin := self._next()) is not None and not begin():
             pass
 
     def _next(self) -> Begin | None:
-        """Who has the turn that ended; None if nobody wants it. Its party is the last one from then on."""
+        """Who has the turn that ended; None if nobody wants it."""
         with self._lock:
-            if not self._line:
+            begin = self._line.take()
+            if begin is None:
                 self._inside -= 1
-                return None
-            party = next(iter(self._line))
-            waiting = self._line.pop(party)
-            begin = waiting.popleft()
-            if waiting:
-                self._line[party] = waiting
             return begin

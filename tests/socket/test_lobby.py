@@ -32,7 +32,7 @@ def begun(server: FrontServer) -> int:
 
 def in_line(server: FrontServer) -> int:
     """Requests that wait for their turns."""
-    return sum(map(len, list(server._turnstile._line.values())))
+    return sum(map(len, list(server._turnstile._line.parties.values())))
 
 
 class ParkedTest(FrontCase):
@@ -479,6 +479,42 @@ class RestTest(HeldCase):
         server.stop_admitting()
         self.assertEqual(client.rest(), b"")
         self.until(lambda: server.connections == 0)
+
+
+class CrowdTest(HeldCase):
+    """More connections have something to say than are looked at in one go."""
+
+    def handle(self, exchange: Exchange) -> None:
+        """The path says whose it is."""
+        exchange.enter(exchange.head.path)
+        exchange.respond(200, TEXT, exchange.read_body())
+
+    def test_one_party_is_heard_after_the_other(self) -> None:
+        """Nobody waits until all those of another party were heard that came before; and all are heard."""
+        server = self.serve(self.handle)
+        paths = ["/busy"] * 40 + ["/calm"]
+        clients = [self.connect(server) for _ in paths]
+        for client, path in zip(clients, paths, strict=True):
+            self.ask(client, path)
+            self.assertEqual(client.answer().status, 200)
+        self.until(lambda: server.parked == len(clients))
+        heard: list[str] = []
+        hand_on = server.hand_on
+
+        def slow(connection: Connection, head: RequestHead) -> None:
+            heard.append(head.path)
+            self.began.release()
+            self.hold()
+            hand_on(connection, head)
+
+        with mock.patch.object(server, "hand_on", slow):
+            self.ask(clients[0], "/busy")
+            self.begun()
+            for client, path in list(zip(clients, paths, strict=True))[1:]:
+                self.ask(client, path)
+            self.go_on.set()
+            self.assertEqual([client.answer().status for client in clients], [200] * len(clients))
+        self.assertLessEqual(heard.index("/calm"), 2)
 
 
 @mock.patch.object(Turnstile.__init__, "__defaults__", (1,))

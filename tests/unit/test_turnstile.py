@@ -18,7 +18,7 @@ class TurnstileTest(unittest.TestCase):
 
     def waiting(self) -> int:
         """How many are in line."""
-        return sum(map(len, self.turnstile._line.values()))
+        return sum(map(len, self.turnstile._line.parties.values()))
 
     def fill(self) -> None:
         """Take the two turns that there are."""
