@@ -56,6 +56,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _RFC_3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(Z|[+-]\d\d:\d\d)", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HEADER_VALUE = re.compile(r"[!-~]+")
+_APPENDED = "/chat/completions"
 
 
 class ConfigError(Exception):
@@ -150,7 +151,7 @@ def _config(document: Table, env: Mapping[str, str], warnings: tuple[str, ...]) 
         document.fault("deployments", "at least one is needed")
     cache = document.table("cache")
     config = Config(
-        server=document.table("server").fill(ServerConfig),
+        server=_server(document.table("server")),
         store=document.table("store").fill(StoreConfig),
         budget=_budget(document.table("budget")),
         providers=providers,
@@ -242,6 +243,17 @@ def _usd(value: object) -> int:
     )
 
 
+def _server(table: Table) -> ServerConfig:
+    for key in ("host", "port"):
+        why = f"is no key: where it listens is said at the start, `gateway serve --{key}`"
+        table.get(key, partial(_refused, why=why), None)
+    return table.fill(ServerConfig)
+
+
+def _refused(_value: object, why: str) -> None:
+    raise ValueError(why)
+
+
 def _budget(table: Table) -> BudgetConfig:
     table.get("wait_s", only(0.0, seconds(zero=True)), 0.0)
     return table.fill(BudgetConfig, limit_nanousd=table.get("usd", _usd, None))
@@ -275,9 +287,11 @@ def _refuse(table: Table, keys: Iterable[str], why: str) -> None:
 
 def _base_url(value: object) -> str:
     """An http or https address that paths are appended to, without a slash at its end."""
-    url = value if isinstance(value, str) else ""
+    url = (value if isinstance(value, str) else "").rstrip("/")
     BaseUrl.parse(url)
-    return url.rstrip("/")
+    if url.endswith(_APPENDED):
+        raise ValueError(f"must end before {_APPENDED}, which is appended to it")
+    return url
 
 
 def _api_keys(table: Table, env: Mapping[str, str]) -> tuple[Secret, ...]:

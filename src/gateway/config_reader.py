@@ -287,8 +287,14 @@ def _did_you_mean(key: str, known: Iterable[str]) -> str:
     # late: only a faulty document needs it
     from difflib import get_close_matches
 
-    meant = get_close_matches(key, known, n=1, cutoff=_NEAR)
+    meant = get_close_matches(key, known, n=1, cutoff=_NEAR) or _with_words_of(key, known)
     return f"; did you mean {meant[0]}?" if meant else ""
+
+
+def _with_words_of(key: str, known: Iterable[str]) -> list[str]:
+    """The one known key that has all words of this one, in their order and side by side; none if there are several."""
+    found = [each for each in known if f"_{key}_" in f"_{each}_"]
+    return found if len(found) == 1 else []
 
 
 def _list(fault: str) -> Rule[list[object]]:

@@ -555,9 +555,27 @@ class FaultsTest(unittest.TestCase):
             ("tenant", "tenants", with_section("tenant", [])),
             ("budget.windows", "window", with_section("budget", {"windows": "day"})),
             ("cache.semantik", "semantic", with_section("cache", {"semantik": True})),
+            ("tenants[0].window", "budget_window", with_section("tenants", [{"name": "a", "window": "day"}])),
+            ("tenants[0].rate", "rate_per_s", with_section("tenants", [{"name": "a", "rate": 5}])),
         ):
             with self.subTest(place):
                 self.assertEqual(faults(data), (f"{place}: unknown key; did you mean {meant}?",))
+
+    def test_a_word_of_several_keys_means_none_of_them(self) -> None:
+        """One of them would be a guess."""
+        self.assertEqual(faults(with_section("server", {"max": 1})), ("server.max: unknown key",))
+
+    def test_where_it_listens_is_an_argument(self) -> None:
+        """Of `serve`: the first keys that one looks for in [server] are none."""
+        for key, option in (("host", "--host"), ("port", "--port")):
+            told = f"server.{key}: is no key: where it listens is said at the start, `gateway serve {option}`"
+            self.assertEqual(faults(with_section("server", {key: "0.0.0.0"})), (told,))
+
+    def test_the_address_of_a_request_is_no_base_url(self) -> None:
+        """The path is appended; twice it would be a 404 at each call."""
+        for path in ("/v1/chat/completions", "/v1/chat/completions/"):
+            (told,) = faults(with_provider(base_url=f"http://upstream{path}"))
+            self.assertEqual(told, "providers[0].base_url: must end before /chat/completions, which is appended to it")
 
     def test_a_field_is_known_by_its_key_in_the_file_only(self) -> None:
         """The names inside the program (amounts in nano-dollars, credentials) are no keys."""
