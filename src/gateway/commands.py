@@ -22,7 +22,7 @@ from gateway.drive import drive
 from gateway.errors import StoreUnavailable
 from gateway.exact_cache import CacheUnavailable, ExactCache
 from gateway.holds import AlreadyResolved
-from gateway.keys import InvalidTenant, Key, KeyChanged, KeyRing, UnknownKey, unlisted
+from gateway.keys import PREFIX, InvalidTenant, Key, KeyChanged, KeyRing, UnknownKey, unlisted
 from gateway.ledger import Ledger, NothingToConfirm
 from gateway.levels import LevelChanged, Scope
 from gateway.sqlite_store import SqliteStore
@@ -40,6 +40,9 @@ Command = Callable[[Arguments], Any]
 SLIP_TIMES = 10
 SLIP_NANOUSD = 1_000_000_000
 """A settlement above ten times its hold, and above a dollar, is taken for a slip until it is said to be meant."""
+
+_PLACED = frozenset(("id", "hold", "epoch", "file"))
+"""Arguments that are known by their place; all others have a name with hyphens."""
 
 _MOST_CHARS = 200
 _MOST = 1 << 53
@@ -119,11 +122,11 @@ class Commands:
                 self._catch_up(on_note)
             result = command(arguments)
         except UnknownKey as error:
-            raise CommandError(f"there is no key {error}") from error
+            raise CommandError(_no_key(str(error))) from error
         except (KeyChanged, LevelChanged) as error:
             raise CommandError(f"key {error} was changed by another command at the same time: try again") from error
         except AlreadyResolved as error:
-            raise CommandError(f"hold {error} is not open or unresolved") from error
+            raise CommandError(f"there is no hold {error} that is open or unresolved: see ledger holds") from error
         except NothingToConfirm as error:
             raise CommandError(f"{error}: see ledger epochs") from error
         except (BackupRefused, CacheUnavailable) as error:
@@ -238,16 +241,11 @@ class Commands:
         key = _optional_text(arguments, "key")
         if key is not None and not self._ledger.has_level(Scope.KEY, key):
             raise UnknownKey(key)
-        return drive(
-            usage(
-                self._store,
-                _groups(arguments, "by"),
-                tenant=self._tenant(arguments),
-                key_id=key,
-                since_ms=_moment(arguments, "since"),
-                until_ms=_moment(arguments, "until"),
-            )
-        )
+        by, tenant = _groups(arguments, "by"), self._tenant(arguments)
+        since_ms, until_ms = _moment(arguments, "since"), _moment(arguments, "until")
+        if since_ms is not None and until_ms is not None and since_ms >= until_ms:
+            raise CommandError("--since must be before --until: there is no time between them")
+        return drive(usage(self._store, by, tenant=tenant, key_id=key, since_ms=since_ms, until_ms=until_ms))
 
     def _settle(self, arguments: Arguments) -> dict[str, Any]:
         cost_nanousd = _usd(arguments, "usd")
@@ -327,31 +325,43 @@ class Commands:
         return tenant
 
 
+def _no_key(given: str) -> str:
+    """What is said of an id that no key has; the secret of a key that was given whole is not shown again."""
+    if given.startswith(PREFIX):
+        return f"a key is named by its id: what stands between {PREFIX} and the next hyphen, see keys list"
+    return f"there is no key {given}"
+
+
+def _shown(name: str) -> str:
+    """An argument as the operator writes it."""
+    return name if name in _PLACED else f"--{name.replace('_', '-')}"
+
+
 def _text(arguments: Arguments, name: str) -> str:
     value = _optional_text(arguments, name)
     if not value:
-        raise CommandError(f"{name} is missing")
+        raise CommandError(f"{_shown(name)} is missing")
     return value
 
 
 def _optional_text(arguments: Arguments, name: str) -> str | None:
     value = arguments.get(name)
     if value is not None and (type(value) is not str or not value.isprintable() or len(value) > _MOST_CHARS):
-        raise CommandError(f"{name} must be text of at most {_MOST_CHARS} printable characters")
+        raise CommandError(f"{_shown(name)} must be text of at most {_MOST_CHARS} printable characters")
     return value
 
 
 def _int(arguments: Arguments, name: str) -> int:
     value = _optional_int(arguments, name)
     if value is None:
-        raise CommandError(f"{name} is missing")
+        raise CommandError(f"{_shown(name)} is missing")
     return value
 
 
 def _optional_int(arguments: Arguments, name: str) -> int | None:
     value = arguments.get(name)
     if value is not None and (type(value) is not int or not 1 <= value <= _MOST):
-        raise CommandError(f"{name} must be a whole number from 1 to {_MOST}")
+        raise CommandError(f"{_shown(name)} must be a whole number from 1 to {_MOST}")
     return value
 
 
@@ -364,9 +374,9 @@ def _usd(arguments: Arguments, name: str) -> int | None:
         nanousd = parse_usd(value)
     except (ValueError, TypeError) as error:
         what = "0 or more, as a plain decimal with at most 9 digits after the point, such as 5 or 0.25"
-        raise CommandError(f"{name} must be an amount in USD: {what}") from error
+        raise CommandError(f"{_shown(name)} must be an amount in USD: {what}") from error
     if nanousd > MAX_NANOUSD:
-        raise CommandError(f"{name} is above {format_usd(MAX_NANOUSD)} USD, the most that the ledger can hold")
+        raise CommandError(f"{_shown(name)} is above {format_usd(MAX_NANOUSD)} USD, the most that the ledger can hold")
     return nanousd
 
 
@@ -377,7 +387,7 @@ def _groups(arguments: Arguments, name: str) -> Sequence[str]:
         return BY_DEFAULT
     names = [{"key": "key_id"}.get(each.strip(), each.strip()) for each in value.split(",")]
     if not GROUPS.keys() >= set(names) or len(set(names)) < len(names):
-        raise CommandError(f"{name} must be some of {', '.join(GROUPS)}, each once, with commas between them")
+        raise CommandError(f"{_shown(name)} must be some of {', '.join(GROUPS)}, each once, with commas between them")
     return names
 
 
@@ -390,7 +400,8 @@ def _moment(arguments: Arguments, name: str) -> int | None:
         moment = datetime.fromisoformat(value)
         return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
     except (ValueError, OverflowError) as error:
-        raise CommandError(f"{name} must be a day or a moment, such as 2026-01-31 or 2026-01-31T12:00Z") from error
+        such = "such as 2026-01-31 or 2026-01-31T12:00Z"
+        raise CommandError(f"{_shown(name)} must be a day or a moment, {such}") from error
 
 
 def _window(arguments: Arguments, name: str) -> Window | None:
@@ -398,4 +409,4 @@ def _window(arguments: Arguments, name: str) -> Window | None:
     try:
         return None if value is None else Window(value)
     except ValueError as error:
-        raise CommandError(f"{name} is total, day, week or month") from error
+        raise CommandError(f"{_shown(name)} is total, day, week or month") from error

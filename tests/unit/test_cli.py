@@ -74,9 +74,9 @@ class KeysTest(CommandLineCase):
         made = self.key()
         for value in ("-1", "1e3", "0.0000000001", "five"):
             for command, name in (
-                (("keys", "create", "--tenant", "acme", "--budget-usd", value), "budget_usd"),
-                (("keys", "budget", made["id"], "--usd", value), "usd"),
-                (("ledger", "settle", "1", "--usd", value), "usd"),
+                (("keys", "create", "--tenant", "acme", "--budget-usd", value), "--budget-usd"),
+                (("keys", "budget", made["id"], "--usd", value), "--usd"),
+                (("ledger", "settle", "1", "--usd", value), "--usd"),
             ):
                 with self.subTest(command):
                     told = self.call(*command, status=1)[1]
@@ -203,7 +203,7 @@ class NumbersTest(CommandLineCase):
             for number in ("0", "9" * 30):
                 with self.subTest(arguments, number=number):
                     told = self.call(*arguments, number, status=1)[1]
-                    self.assertRegex(told, r"^\w+ must be a whole number from 1 to \d+\n$")
+                    self.assertRegex(told, r"^[\w-]+ must be a whole number from 1 to \d+\n$")
 
 
 class RowsTest(CommandLineCase):

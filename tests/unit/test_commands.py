@@ -254,7 +254,7 @@ class CommandsTest(unittest.TestCase):
                 shown = self.world.shown(raw)
                 self.assertEqual((shown["unresolved_nanousd"], shown["held_nanousd"]), (0, 0))
                 self.assertEqual(shown["spent_nanousd"], spent)
-                self.assertIn("not open or unresolved", self.refusal(command, hold=hold, **arguments))
+                self.assertIn(f"no hold {hold} that is open", self.refusal(command, hold=hold, **arguments))
                 self.assertTrue(self.run_command("ledger.verify")["ok"])
 
     def test_a_settlement_far_above_the_hold_must_be_meant(self) -> None:
@@ -272,7 +272,7 @@ class CommandsTest(unittest.TestCase):
                 self.run_command("ledger.settle", hold=hold, usd="1", above_hold=word)
                 self.assertEqual(self.world.shown(raw)["spent_nanousd"], USD)
                 told = self.refusal("ledger.settle", hold=hold, usd="2", above_hold=word)
-                self.assertIn("not open or unresolved", told)
+                self.assertIn(f"no hold {hold} that is open", told)
 
     def test_wrong_arguments_are_refused_and_change_nothing(self) -> None:
         """Wrong types and ranges too: a file, a script or another version may have sent them."""
@@ -282,16 +282,16 @@ class CommandsTest(unittest.TestCase):
             ("keys.create", {"tenant": ""}, "tenant"),
             ("keys.create", {"tenant": 5}, "tenant"),
             ("keys.create", {"tenant": "Acme!"}, "tenant"),
-            ("keys.create", {"tenant": "a", "budget_usd": "-1"}, "budget_usd"),
-            ("keys.create", {"tenant": "a", "budget_usd": "1e3"}, "budget_usd"),
-            ("keys.create", {"tenant": "a", "budget_usd": 0.5}, "budget_usd"),
-            ("keys.create", {"tenant": "a", "budget_usd": "0.0000000001"}, "budget_usd"),
-            ("keys.create", {"tenant": "a", "budget_usd": "2000000000"}, "budget_usd"),
-            ("keys.create", {"tenant": "a", "budget_window": "year"}, "budget_window"),
-            ("keys.create", {"tenant": "a", "budget_window": ["day"]}, "budget_window"),
-            ("keys.create", {"tenant": "a", "expires_in_s": 0}, "expires_in_s"),
-            ("keys.create", {"tenant": "a", "expires_in_s": True}, "expires_in_s"),
-            ("keys.create", {"tenant": "a", "expires_in_s": huge}, "expires_in_s"),
+            ("keys.create", {"tenant": "a", "budget_usd": "-1"}, "--budget-usd"),
+            ("keys.create", {"tenant": "a", "budget_usd": "1e3"}, "--budget-usd"),
+            ("keys.create", {"tenant": "a", "budget_usd": 0.5}, "--budget-usd"),
+            ("keys.create", {"tenant": "a", "budget_usd": "0.0000000001"}, "--budget-usd"),
+            ("keys.create", {"tenant": "a", "budget_usd": "2000000000"}, "--budget-usd"),
+            ("keys.create", {"tenant": "a", "budget_window": "year"}, "--budget-window"),
+            ("keys.create", {"tenant": "a", "budget_window": ["day"]}, "--budget-window"),
+            ("keys.create", {"tenant": "a", "expires_in_s": 0}, "--expires-in-s"),
+            ("keys.create", {"tenant": "a", "expires_in_s": True}, "--expires-in-s"),
+            ("keys.create", {"tenant": "a", "expires_in_s": huge}, "--expires-in-s"),
             ("keys.create", {"tenant": "a", "name": {"x": 1}}, "name"),
             ("keys.budget", {"usd": "1"}, "id"),
             ("keys.budget", {"id": "nobody", "usd": "1"}, "nobody"),
@@ -318,10 +318,11 @@ class CommandsTest(unittest.TestCase):
             ("usage", {"tenant": "nobody"}, "nobody"),
             ("usage", {"key": "nobody"}, "nobody"),
             ("usage", {"since": "yesterday"}, "2026-01-31"),
-            ("usage", {"since": 5}, "since"),
-            ("usage", {"until": "2026-13-01"}, "until"),
+            ("usage", {"since": 5}, "--since"),
+            ("usage", {"until": "2026-13-01"}, "--until"),
+            ("usage", {"since": "2026-01-02", "until": "2026-01-02"}, "--since must be before --until"),
             ("ledger.settle", {"hold": 1}, "USD"),
-            ("ledger.settle", {"usd": "1"}, "hold"),
+            ("ledger.settle", {"usd": "1"}, "hold is missing"),
             ("ledger.settle", {"hold": "1", "usd": "1"}, "hold"),
             ("ledger.settle", {"hold": huge, "usd": "1"}, "hold"),
             ("ledger.settle", {"hold": 1, "usd": "2000000000"}, "usd"),
@@ -341,6 +342,15 @@ class CommandsTest(unittest.TestCase):
             with self.subTest(command=command, arguments=arguments):
                 self.assertIn(told, self.refusal(command, **arguments))
         self.assertEqual(self.run_command("keys.list"), [])
+
+    def test_a_key_in_place_of_its_id_is_not_shown_again(self) -> None:
+        """Neither is a key that works, nor what somebody has pasted of one."""
+        for given in (self.world.key(), "sk-gw-nobody"):
+            for command in ("keys.show", "keys.block", "usage", "ledger.rows"):
+                with self.subTest(command, given=given):
+                    told = self.refusal(command, **{"id" if command.startswith("keys") else "key": given})
+                    self.assertIn("a key is named by its id", told)
+                    self.assertNotIn(given, told)
 
     def test_the_cache_is_counted_and_purged(self) -> None:
         """Of a tenant, or whole."""
