@@ -52,10 +52,6 @@ class Turnstile:
 
     def leave(self) -> None:
         """End a turn: it is that of the next in line."""
-        with self._lock:
-            if not self._line.parties:
-                self._inside -= 1
-                return
         while (begin := self._next()) is not None and not begin():
             pass
 
