@@ -43,8 +43,9 @@ class Readers:
         """Close all of them; one that is lent, as soon as it comes back."""
         with self._lock:
             self._closed = True
-            while self._idle:
-                self._idle.pop().close()
+            idle, self._idle = self._idle, []
+        for reader in idle:
+            reader.close()
 
     def _take(self) -> sqlite3.Connection:
         with self._lock:
@@ -60,7 +61,7 @@ class Readers:
 
     def _give_back(self, reader: sqlite3.Connection) -> None:
         with self._lock:
-            if self._closed:
-                reader.close()
-            else:
+            if not self._closed:
                 self._idle.append(reader)
+                return
+        reader.close()
