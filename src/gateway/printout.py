@@ -13,8 +13,8 @@ from llmkit.money import format_usd
 _FOR_PROGRAMS = frozenset(("window_number",))
 """Fields of a list's entries that tell people nothing: when the window ends is beside it."""
 
-
 _PARTS = (dict, list, tuple)
+"""What has no cell of its own in a table."""
 
 
 def render(result: Any, width: int) -> str:
@@ -38,10 +38,10 @@ def _table(entries: list[dict[str, Any]], width: int) -> str:
 
 
 def _column(name: str, entries: list[dict[str, Any]]) -> list[str]:
-    """Its heading and its values, all equally long; numbers stand below each other."""
+    """Its heading and its values, all equally long; numbers stand below each other, also where one is missing."""
     cells = [_label(name), *(_shown(name, entry[name]) for entry in entries)]
     longest = max(map(len, cells))
-    is_number = all(type(entry[name]) is int for entry in entries)
+    is_number = {type(entry[name]) for entry in entries if entry[name] is not None} == {int}
     return [cell.rjust(longest) if is_number else cell.ljust(longest) for cell in cells]
 
 

@@ -276,6 +276,8 @@ class WordsTest(CommandLineCase):
         for told in (render(entries, len(lines[0]) - 1), render([*entries, {"alias": "x"}], 120)):
             self.assertIn("\n\nalias              ", told)
         self.assertEqual(render([{"keys": ["a", "b"]}], 120).split(), ["keys", "a", "keys", "b"])
+        limits = render([{"name": "a", "limit": 1000}, {"name": "b", "limit": None}, {"name": "c", "limit": 5}], 120)
+        self.assertEqual(limits.splitlines(), ["name  limit", "a      1000", "b         -", "c         5"])
         self.assertEqual(render([], 120), "nothing")
 
     def test_what_a_restore_has_forgotten_stands_under_its_name(self) -> None:
