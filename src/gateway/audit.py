@@ -1,4 +1,4 @@
-"""Reading the book: verify it, list its rows and holds. Changes nothing.
+"""Reading the book: verify it, list its rows and holds, tell who started a request lately. Changes nothing.
 
 check_books() recomputes every balance from the holds and every settled row from its holds, in SQL over one snapshot
 each, and reports each difference; find_damage() has SQLite check the structure of the file; verify() does both. It
@@ -113,6 +113,9 @@ async def check_books(store: Readable) -> Report:
 MOST_ROWS = 10_000
 """Rows that are listed when no other number is asked for."""
 
+MOST_STARTS = 10_000
+"""The newest rows, among which recent starts are looked for: a start takes no longer with the age of its ledger."""
+
 _HOLD_FIELDS = (
     *("id", "request_id", "tenant", "key_id", "alias", "deployment", "amount_nanousd", "state", "opened_ms"),
     *("unresolved_ms", "unresolved_why"),
@@ -134,14 +137,14 @@ async def list_rows(
 
 
 async def recent_starts(store: Readable, since_ms: int) -> list[tuple[str, int]]:
-    """Who started a request after `since_ms` (UTC), and when, oldest first: of the newest rows, those that were served
-    or sent on, for a request that was refused before that counts for nothing.
+    """Who started a request after `since_ms` (UTC), and when, oldest first: of the newest MOST_STARTS rows, those that
+    were served or sent on, for a request that was refused before that counts for nothing.
     """
     starts = await store.read(
         """WITH newest AS (SELECT tenant, started_ms, attempts, exit FROM requests ORDER BY id DESC LIMIT ?)
         SELECT tenant, started_ms FROM newest
         WHERE started_ms > ? AND (attempts > 0 OR exit = 'cache_hit') ORDER BY started_ms""",
-        (MOST_ROWS, since_ms),
+        (MOST_STARTS, since_ms),
     )
     return [(str(tenant), int(started_ms or 0)) for tenant, started_ms in starts]
 

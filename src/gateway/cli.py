@@ -38,6 +38,9 @@ from gateway.usage import BY_DEFAULT, GROUPS
 _OWNER_WAIT_S = 5.0
 """An owner that is just starting or ending has this long to become reachable or to let go."""
 
+_NO_TERMINAL = (120, 24)
+"""Columns and lines of what a result is printed for, where nobody says it: a file, a pipe."""
+
 _ASK_TIMEOUT_S = 60.0
 _BACKUP_TIMEOUT_S = 3600.0
 """A ledger of gigabytes is copied at some tens of megabytes a second, and then read whole."""
@@ -284,9 +287,6 @@ def _complain(message: str, status: int) -> int:
 
 # --- the arguments ------------------------------------------------------------------------------------------------
 
-
-_NO_TERMINAL = (120, 24)
-"""Columns and lines of what a result is printed for, where nobody says it: a file, a pipe."""
 
 _WINDOWS = [str(window) for window in Window]
 _SERVES = "serve; the same as python -m gateway.api"

@@ -229,8 +229,8 @@ class Commands:
         key, request = _optional_text(arguments, "key"), _optional_text(arguments, "request")
         limit = _optional_int(arguments, "limit") or audit.MOST_ROWS
         rows = drive(audit.list_rows(self._store, key_id=key, request_id=request, limit=limit))
-        if not rows and key is not None and not self._ledger.has_level(Scope.KEY, key):
-            raise UnknownKey(key)
+        if not rows:
+            self._refuse_unknown_key(key)
         if not rows and request is not None:
             of_key = "" if key is None else f" with key {key}"
             raise CommandError(f"there is no row of request {request}{of_key}: a request has one once it has ended")
@@ -239,13 +239,17 @@ class Commands:
     def _usage(self, arguments: Arguments) -> list[dict[str, Any]]:
         """Of a key or a tenant that is not there, an error: nothing would look as if it had used nothing."""
         key = _optional_text(arguments, "key")
-        if key is not None and not self._ledger.has_level(Scope.KEY, key):
-            raise UnknownKey(key)
+        self._refuse_unknown_key(key)
         by, tenant = _groups(arguments, "by"), self._tenant(arguments)
         since_ms, until_ms = _moment(arguments, "since"), _moment(arguments, "until")
         if since_ms is not None and until_ms is not None and since_ms >= until_ms:
             raise CommandError("--since must be before --until: there is no time between them")
         return drive(usage(self._store, by, tenant=tenant, key_id=key, since_ms=since_ms, until_ms=until_ms))
+
+    def _refuse_unknown_key(self, key_id: str | None) -> None:
+        """One that is deleted is known: its rows stay."""
+        if key_id is not None and not self._ledger.has_level(Scope.KEY, key_id):
+            raise UnknownKey(key_id)
 
     def _settle(self, arguments: Arguments) -> dict[str, Any]:
         cost_nanousd = _usd(arguments, "usd")

@@ -117,7 +117,7 @@ class _LiveAnswer(Struct, eq=False):
 
         Nothing is left of it then but the error, and usage that covers all that came.
         """
-        shaper, collector = ChunkShaper(want_usage=False), Collector()
+        shaper, collector, told = ChunkShaper(want_usage=False), Collector(), b"{}"
         try:
             for payload in self._answer.payloads():
                 for chunk in shaper.feed(payload):
@@ -125,9 +125,8 @@ class _LiveAnswer(Struct, eq=False):
         except WireError as error:
             told = error_payload(error.message, error.type, error.code, error.param)
         except Malformed:
-            told = b"{}"
+            pass
         else:
             if shaper.finished:
                 return collector.completion(shaper.usage, ends_oddly=shaper.ends_oddly)
-            told = b"{}"
         return told if shaper.usage is None or shaper.unreported != (0, 0) else with_usage(told, shaper.usage)

@@ -133,9 +133,9 @@ class Catalog:
     def names(self, regions: tuple[str, ...] | None = None) -> tuple[str, ...]:
         """What may be asked for and is served in one of `regions` (None: anywhere): `auto`, then in file order."""
         names = (AUTO, *(name for name in self._by_name if name != AUTO))
-        return names if regions is None else tuple(name for name in names if self._is_near(name, regions))
+        return names if regions is None else tuple(name for name in names if self._is_served_in(name, regions))
 
-    def _is_near(self, name: str, regions: tuple[str, ...]) -> bool:
+    def _is_served_in(self, name: str, regions: tuple[str, ...]) -> bool:
         stages = self._by_tier.values() if name == AUTO else self._stages_of(name, self._by_name[name])
         return any(deployment.region in regions for stage in stages for deployment in stage)
 

@@ -17,7 +17,8 @@ CODINGS: Final = (["gzip"], ["x-gzip"])
 PIECE_BYTES: Final = 65_536
 """What is unpacked at a time, and what may come without unpacking to anything; a thousandth of it can unpack to it."""
 
-_GZIP: Final = 31
+_GZIP: Final = 16 + zlib.MAX_WBITS
+"""As zlib wants it said: a gzip header and trailer, and a window of any size."""
 
 
 class UnpackedExchange:
