@@ -385,11 +385,11 @@ def _usd(arguments: Arguments, name: str) -> int | None:
 
 
 def _groups(arguments: Arguments, name: str) -> Sequence[str]:
-    """Names of what usage is told apart by, from a list with commas; `key` is the key's id."""
+    """Names of what usage is told apart by, from a list with commas."""
     value = _optional_text(arguments, name)
     if value is None:
         return BY_DEFAULT
-    names = [{"key": "key_id"}.get(each.strip(), each.strip()) for each in value.split(",")]
+    names = [each.strip() for each in value.split(",")]
     if not GROUPS.keys() >= set(names) or len(set(names)) < len(names):
         raise CommandError(f"{_shown(name)} must be some of {', '.join(GROUPS)}, each once, with commas between them")
     return names

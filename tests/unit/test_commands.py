@@ -185,7 +185,7 @@ class CommandsTest(unittest.TestCase):
         self.assertLessEqual(promised | {"reasoning_tokens"}, set(rows[0]))
 
     def test_usage_is_of_a_time_and_by_what_is_asked_for(self) -> None:
-        """A moment without a zone is UTC; `key` is the name of a key's id."""
+        """A moment without a zone is UTC; a name is that of the field that tells it."""
         clock = FakeClock()
         with RealWorld(clock=clock) as self.world:
             one, two = self.world.key(), self.world.key()
@@ -193,7 +193,7 @@ class CommandsTest(unittest.TestCase):
                 self.world.gateway.handle(raw, chat(max_tokens=5))
                 clock.advance(3600)
             ids = [self.world.shown(raw)["id"] for raw in (one, two)]
-            self.assertEqual({entry["key_id"] for entry in self.run_command("usage", by=" key , day")}, set(ids))
+            self.assertEqual({entry["key_id"] for entry in self.run_command("usage", by=" key_id , day")}, set(ids))
             start = datetime.fromtimestamp(clock.wall_ms() / 1000, UTC) - timedelta(minutes=90)
             zone = timezone(timedelta(hours=5))
             for moment in (start.replace(tzinfo=None), start, start.astimezone(zone)):
@@ -312,8 +312,9 @@ class CommandsTest(unittest.TestCase):
             ("ledger.rows", {"key": ["x"]}, "key"),
             ("ledger.rows", {"request": 5}, "request"),
             ("usage", {"by": "model"}, "deployment, provider"),
+            ("usage", {"by": "key"}, "key_id"),
             ("usage", {"by": ""}, "by"),
-            ("usage", {"by": "key,key_id"}, "each once"),
+            ("usage", {"by": "key_id, key_id"}, "each once"),
             ("usage", {"by": ["key"]}, "by"),
             ("usage", {"tenant": "nobody"}, "nobody"),
             ("usage", {"key": "nobody"}, "nobody"),
