@@ -65,8 +65,8 @@ class Connection:
     fd          the descriptor; it stays the key of the connection after close()
     watch       fires when the client leaves, or when the connection is cut
     gone        nobody is there to read: close without ado
-    is_quick    its next request has to wait for a turn, for its last one was answered without waiting for anything; and
-    party       whose that was, if it is known: both are written by the server
+    is_quick    its last request was answered without waiting for anything, so its next one takes a turn: the server's
+    party       whose its last request was, if that is known: the server's
     registered, deadline_s  whether the lobby's epoll knows it, and when its wait there ends: the lobby's
     """
 

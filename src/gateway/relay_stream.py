@@ -55,7 +55,8 @@ class _Stop(Enum):
 class _Stream(Struct, eq=False):
     """A stream in the making.
 
-    held        events that are to leave; `held_bytes` of them, as long as nothing has left
+    held        events that are to leave
+    held_bytes  how many bytes those are; counted only until the stream flows
     flows       whether the stream has been promised to its client
     """
 
