@@ -291,18 +291,21 @@ class Levels:
 def _exceeded(scope: Scope, kind: Window, number: int, limit: int, gone: int, amount: int) -> BudgetExceeded:
     """The refusal. Of the gateway's own budget it says no amount: that is the sum of all tenants'."""
     end = window_end_text(kind, number)
-    if amount > limit:
-        why = "is below what this request could cost"
+    resets = f" It resets at {end}." if end else " It does not reset."
+    if gone >= limit and (amount <= limit or not end):
+        why, cap_helps, waiting = "has nothing left", False, resets
+    elif amount > limit:
+        why, cap_helps = "is below what this request could cost", True
         waiting = f" Waiting until it resets at {end} does not help." if end else ""
     else:
-        why = "has too little left for this request"
-        waiting = f" It resets at {end}." if end else " It does not reset."
+        why, cap_helps, waiting = "has too little left for this request", True, resets
     if scope is Scope.GLOBAL:
-        lowers = "a smaller output cap lowers what it could cost."
-        return BudgetExceeded(f"The budget of the whole gateway {why}; {lowers}{waiting}")
+        lowers = "; a smaller output cap lowers what it could cost" if cap_helps else ""
+        return BudgetExceeded(f"The budget of the whole gateway {why}{lowers}.{waiting}")
+    lowers = "; a smaller output cap lowers that" if cap_helps else ""
     return BudgetExceeded(
         f"The {scope} budget of {format_usd(limit)} USD ({kind}) {why}: {format_usd(gone)} USD are spent or "
-        f"unresolved, and it could cost up to {format_usd(amount)} USD; a smaller output cap lowers that.{waiting}"
+        f"unresolved, and this request could cost up to {format_usd(amount)} USD{lowers}.{waiting}"
     )
 
 

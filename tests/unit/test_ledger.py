@@ -170,11 +170,27 @@ class RefusalTest(LedgerCase):
 
     def test_a_smaller_output_cap_is_named_where_waiting_helps_too(self) -> None:
         """Also of the gateway's own budget."""
+        self.spend(5)
         for limits in ((9, None, None), (None, 9, None), (None, None, 9)):
             with self.subTest(limits):
-                self.spend(5)
                 said = self.refused(5, *limits)
                 self.assertRegex(said, r"has too little left.*a smaller output cap lowers .*\. It does not reset\.$")
+
+    def test_no_output_cap_is_small_enough_for_a_budget_that_is_used_up(self) -> None:
+        """Only a reset helps, if there is one; a request that is larger than the whole budget needs both."""
+        for limits in ((5, None, None), (None, 5, None), (None, None, 5)):
+            for window, waiting in (
+                (Window.TOTAL, "It does not reset."),
+                (Window.DAY, "It resets at 2026-01-02T00:00:00Z."),
+            ):
+                with self.subTest(limits=limits, window=window):
+                    self.spend(5, window)
+                    said = self.refused(1, *limits, window=window)
+                    self.assertRegex(said, f"has nothing left.*{waiting}$")
+                    self.assertNotIn("cap", said)
+        self.assertRegex(self.refused(6, 5), "has nothing left.* It does not reset.$")
+        self.spend(5, Window.DAY)
+        self.assertRegex(self.refused(6, 5, window=Window.DAY), "is below .*a smaller output cap .* does not help.$")
 
     def test_a_level_that_it_never_fits_outweighs_one_that_is_used_up(self) -> None:
         """The key resets, but the tenant's whole budget is too small."""
