@@ -156,7 +156,7 @@ class CommandLineTest(unittest.TestCase):
         for arguments, words in (
             (("keys", "show", "nobody"), "no key"),
             (("keys", "create", "--tenant", "Not A Tenant"), "tenant"),
-            (("keys", "create", "--tenant", "acme", "--budget-usd", "-1"), "budget_usd"),
+            (("keys", "create", "--tenant", "acme", "--budget-usd", "-1"), "--budget-usd"),
             (("ledger", "void", "999999"), "hold"),
         ):
             with self.subTest(arguments=arguments):
