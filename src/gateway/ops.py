@@ -19,6 +19,7 @@ from gateway.health import STATES
 from gateway.metrics import Metrics
 from gateway.oplog import OpLog
 from gateway.vitals import build_families, process_families
+from tracekit.sinks import Sink
 
 Source = Callable[[], Iterable[Family]]
 """Gives some families, or raises StoreUnavailable or OSError if there is no telling now."""
@@ -91,12 +92,14 @@ def metrics_page(
     gateway: Callable[[], Gateway],
     started_ms: int,
     on_error: Callable[[BaseException], None],
+    spans: Sink | None = None,
 ) -> MetricsPage:
     """The page of a whole process.
 
     front, gateway  give those that serve now
     started_ms      when the process started, UTC milliseconds
     on_error        see MetricsPage
+    spans           where spans are kept; None if nobody has asked for them
     """
     sources: tuple[Source, ...] = (
         metrics.families,
@@ -109,6 +112,7 @@ def metrics_page(
         lambda: semantic_families(books),
         lambda: judge_families(books),
         lambda: log_families(log),
+        lambda: span_families(spans),
         lambda: process_families(started_ms),
         lambda: build_families(__version__),
     )
@@ -304,3 +308,10 @@ def log_families(log: OpLog) -> list[Family]:
         ),
         counter("gateway_log_lines_dropped_total", "Lines for which the log had no room.", log.dropped),
     ]
+
+
+def span_families(spans: Sink | None) -> list[Family]:
+    """What is missing in the file of the spans."""
+    if spans is None:
+        return []
+    return [counter("gateway_spans_dropped_total", "Spans that the queue or the disk had no room for.", spans.dropped)]

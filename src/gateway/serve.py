@@ -51,7 +51,7 @@ from gateway.verdict import Verdict
 from llmkit.client import OpenAICompatClient
 from llmkit.errors import ProviderError
 from llmkit.transport import Timeouts
-from tracekit.sinks import JsonlSink, MemorySink, Sink
+from tracekit.sinks import JsonlSink, MemorySink
 from tracekit.trace import Tracer
 
 DEFAULT_CONFIG = "gateway.toml"
@@ -157,7 +157,8 @@ class Process:
             stack.callback(books.close)
             self._tell_of_store(books)
             self._warn(self._config)
-            tracer = self._tracer(stack)
+            spans = self._span_file(stack)
+            tracer = Tracer(MemorySink() if spans is None else spans, random_bytes=RandomPool(os.urandom))
             gateway = self._build(self._config, books, tracer)
             janitor = Janitor(books, self._config, self._log)
             stack.callback(janitor.close)
@@ -178,6 +179,7 @@ class Process:
                     gateway=lambda: api.gateway,
                     started_ms=self._started_ms,
                     on_error=self._log.error,
+                    spans=spans,
                 ),
                 clock=self._clock,
                 on_refused=self._metrics.note_refusal,
@@ -353,12 +355,18 @@ class Process:
         amounts = {"held_nanousd": held_nanousd, "cost_nanousd": cost_nanousd}
         self._log.seldom("deployment_alarm", beside=amounts, deployment=deployment, why="overage")
 
-    def _tracer(self, stack: ExitStack) -> Tracer:
-        sink: Sink = MemorySink()
-        if self._trace_file is not None:
-            sink = file = JsonlSink(self._trace_file)
-            stack.callback(file.close)
-        return Tracer(sink, random_bytes=RandomPool(os.urandom))
+    def _span_file(self, stack: ExitStack) -> JsonlSink | None:
+        """Where spans go, if anywhere; a file that cannot be written is refused now, for later that is only counted."""
+        path = self._trace_file
+        if path is None:
+            return None
+        try:
+            os.close(os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600))
+        except OSError as error:
+            raise OSError(f"cannot write {path}: {error.strerror or error} (--trace-file)") from error
+        file = JsonlSink(path)
+        stack.callback(file.close)
+        return file
 
     def _limits(self) -> FrontLimits:
         server = self._config.server

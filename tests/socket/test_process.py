@@ -180,6 +180,14 @@ class CommandLineTest(unittest.TestCase):
         self.assertIn(f"127.0.0.1:{self.gateway.address[1]}", done.stderr)
         self.assertIn("--port", done.stderr)
 
+    def test_a_file_for_spans_that_cannot_be_written_is_named(self) -> None:
+        """At the start: while it serves, spans that are lost are only counted."""
+        with tempfile.TemporaryDirectory() as name:
+            for path in (name, f"{name}/missing/spans.jsonl"):
+                done = run_cli("serve", "--port", "0", "--data-dir", f"{name}/data", "--trace-file", path)
+                self.assertEqual(done.returncode, 1)
+                self.assertRegex(done.stderr, rf"(?m)^cannot write {path}: .* \(--trace-file\)$")
+
     def test_a_second_owner_is_refused(self) -> None:
         """One process owns a data directory."""
         done = run_cli("serve", "--port", "0", "--data-dir", str(self.gateway.data_dir))

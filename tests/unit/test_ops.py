@@ -14,6 +14,7 @@ from gateway.ops import (
     fleet_families,
     money_families,
     semantic_families,
+    span_families,
     store_families,
     wal_families,
 )
@@ -21,6 +22,7 @@ from gateway.semantic.verifier import Veto
 from gateway.vitals import build_families, process_families
 from tests.support.scrapes import Page
 from tests.support.world import CONFIG, RealWorld, chat
+from tracekit.sinks import JsonlSink, SpanRecord
 
 
 def giving(name: str) -> Source:
@@ -127,6 +129,15 @@ class VitalsTest(unittest.TestCase):
         self.assertLess(1 << 20, values["process_resident_memory_bytes"])
         self.assertLess(values["process_resident_memory_bytes"], values["process_virtual_memory_bytes"])
         self.assertGreater(page.value("process_cpu_seconds_total") or 0, 0)
+
+    def test_spans_that_are_lost_are_counted(self) -> None:
+        """Where a file for them was asked for; without one there is nothing to lose."""
+        with tempfile.TemporaryDirectory() as name:
+            sink = JsonlSink(Path(name) / "spans.jsonl")
+            sink.close()
+            sink.export(SpanRecord("late", "1" * 32, "2" * 16, None, 0, 0, {}))
+        self.assertEqual(Page(render(span_families(sink))).value("gateway_spans_dropped_total"), 1)
+        self.assertEqual(span_families(None), [])
 
     def test_the_build_is_named(self) -> None:
         """By the version of the package."""
