@@ -330,7 +330,8 @@ def _add_keys(commands: Any, shared: argparse.ArgumentParser) -> None:
     takes = ("tenant", "budget_usd", "budget_window", "name", "expires_in_s")
     create = _add(actions, shared, "keys.create", "make a key; the only time that it is shown", *takes)
     create.add_argument("--tenant", required=True, help="made if it is not there: every model, no budget of its own")
-    create.add_argument("--budget-usd", help="the most it may spend per window; default: no limit of its own")
+    words = "the most it may spend per window; default: no limit of its own"
+    create.add_argument("--budget-usd", metavar="USD", help=words)
     create.add_argument("--budget-window", choices=_WINDOWS, help="UTC; default: total")
     create.add_argument("--name", help="a word for people")
     create.add_argument("--expires-in-s", type=int, help="seconds; default: never")
@@ -339,9 +340,8 @@ def _add_keys(commands: Any, shared: argparse.ArgumentParser) -> None:
     budget = _add(actions, shared, "keys.budget", words, "id", "usd", "no_limit", "window")
     budget.add_argument("id", metavar="ID", help="its public id")
     limit = budget.add_mutually_exclusive_group(required=True)
-    limit.add_argument(
-        "--usd", help="the most it may spend per window; less than it has spent refuses its next request"
-    )
+    words = "the most it may spend per window; less than it has spent refuses its next request"
+    limit.add_argument("--usd", metavar="USD", help=words)
     limit.add_argument("--no-limit", action="store_true", default=None, help="of its own; its tenant's still binds it")
     words = "another kind of window, UTC, in which nothing is spent yet; default: the one that it has"
     budget.add_argument("--window", choices=_WINDOWS, help=words)

@@ -76,7 +76,7 @@ def _shown(name: str, value: Any) -> str:
         return ", ".join(f"{_label(field)} {_shown(field, value[field])}" for field in shown)
     if _is_moment(name):
         try:
-            return datetime.fromtimestamp(value / 1000, UTC).isoformat(" ", "seconds")
+            return datetime.fromtimestamp(value / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         except (OverflowError, ValueError):
             return "after the year 9999"
     if isinstance(value, str) and not value.isprintable():

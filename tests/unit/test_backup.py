@@ -407,7 +407,7 @@ class RestoreTest(BackupCase):
                 "that confirms earlier restores, too, see gateway ledger epochs: 2",
             ],
         )
-        self.assertRegex(out, r"(?m)^backup_until +20\d\d-\d\d-\d\d \d\d:\d\d:\d\d\+00:00$")
+        self.assertRegex(out, r"(?m)^backup_until +20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ$")
         of_a_total = "scope {}, name {}, window total, window_ends -, missing 1.5 USD"
         missing = [line.removeprefix("missing").strip() for line in out.splitlines() if line.startswith("missing ")]
         self.assertIn(of_a_total.format("tenant", "acme"), missing)

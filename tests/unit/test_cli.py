@@ -69,6 +69,13 @@ class KeysTest(CommandLineCase):
                 self.call("keys", "budget", made["id"], *wrong)
             self.assertEqual(ended.exception.code, 2)
 
+    def test_a_moment_is_shown_as_it_may_be_asked_for(self) -> None:
+        """In UTC, in one form everywhere."""
+        made = self.key()
+        created = dict(line.split() for line in self.call("keys", "show", made["id"])[0].splitlines()[:4])["created"]
+        self.assertRegex(created, r"^20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ$")
+        self.assertEqual(self.call("usage", "--since", created)[0], "nothing\n")
+
     def test_an_amount_that_is_none_is_told_what_it_must_be(self) -> None:
         """Below nothing, with an exponent, or finer than the ledger counts."""
         made = self.key()
