@@ -84,7 +84,9 @@ def serve_main(argv: Sequence[str] | None = None) -> int:
 def _run(parser: argparse.ArgumentParser, argv: Sequence[str] | None, env: Mapping[str, str]) -> int:
     try:
         try:
-            arguments = parser.parse_args(argv)
+            arguments, unknown = parser.parse_known_args(argv)
+            if unknown:
+                arguments.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
             return int(arguments.run(arguments, env))
         finally:
             print(end="", flush=True)
@@ -313,7 +315,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_serve(commands.add_parser("serve", parents=[shared], help=_SERVES))
     check = commands.add_parser("check", parents=[shared], help="check the configuration and exit 0 or 2")
     _add_config(check)
-    check.set_defaults(run=_check)
+    check.set_defaults(run=_check, parser=check)
 
     _add_keys(commands, shared)
     _add_ledger(commands, shared)
@@ -408,7 +410,7 @@ def _add_copies(commands: Any, shared: argparse.ArgumentParser) -> None:
     restoring.add_argument(
         "--yes", action="store_true", help="replace the ledger that is there; else say what would be"
     )
-    restoring.set_defaults(run=_restore)
+    restoring.set_defaults(run=_restore, parser=restoring)
 
 
 def _add_cache(commands: Any, shared: argparse.ArgumentParser) -> None:
@@ -425,7 +427,7 @@ def _add_cache(commands: Any, shared: argparse.ArgumentParser) -> None:
     explain = actions.add_parser("explain", parents=[shared], help=words, description=words)
     explain.add_argument("--a", required=True, metavar="TEXT", help="what is asked")
     explain.add_argument("--b", required=True, metavar="TEXT", help="what was answered")
-    explain.set_defaults(run=_explain)
+    explain.set_defaults(run=_explain, parser=explain)
 
 
 def _add_serve(parser: argparse.ArgumentParser) -> None:
@@ -439,7 +441,7 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=int, default=8080, help="default: 8080; 0 takes a free one")
     parser.add_argument("--check", action="store_true", help="check the configuration and exit 0 or 2")
     parser.add_argument("--trace-file", type=_not_empty, help="append spans to this file as JSON lines")
-    parser.set_defaults(run=_serve)
+    parser.set_defaults(run=_serve, parser=parser)
 
 
 def _add_config(parser: argparse.ArgumentParser) -> None:
@@ -462,5 +464,5 @@ def _add(
     """A parser for one of gateway.commands; `takes` are the arguments that it is given."""
     name = command.rpartition(".")[2]
     parser: argparse.ArgumentParser = actions.add_parser(name, parents=[shared], help=words, description=words)
-    parser.set_defaults(run=_command, command_name=command, takes=takes)
+    parser.set_defaults(run=_command, parser=parser, command_name=command, takes=takes)
     return parser

@@ -197,6 +197,24 @@ class NumbersTest(CommandLineCase):
                 self.assertEqual(ended.exception.code, 2)
                 self.assertIn(f"argument {option}: must not be empty", said.getvalue())
 
+    def test_an_option_that_is_none_is_told_with_those_that_are(self) -> None:
+        """Of the command that was called, not of the whole program."""
+        for command in (
+            ("serve", "--check"),
+            ("check",),
+            ("keys", "list"),
+            ("usage",),
+            ("restore", "ledger.db"),
+            ("cache", "explain", "--a", "x", "--b", "y"),
+        ):
+            with self.subTest(command), contextlib.redirect_stderr(io.StringIO()) as said:
+                with self.assertRaises(SystemExit) as ended:
+                    main([*command, "--limitless", "5"], environment())
+                self.assertEqual(ended.exception.code, 2)
+                name = " ".join(["gateway", *command[: 2 if command[0] in ("keys", "cache") else 1]])
+                self.assertTrue(said.getvalue().startswith(f"usage: {name} [-h]"), said.getvalue())
+                self.assertTrue(said.getvalue().endswith(f"{name}: error: unrecognized arguments: --limitless 5\n"))
+
     def test_every_other_number_has_its_bounds(self) -> None:
         """Those of the operator's commands, in words."""
         self.key()
