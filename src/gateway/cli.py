@@ -157,8 +157,7 @@ def _check(arguments: argparse.Namespace, env: Mapping[str, str]) -> int:
             return REFUSED
         raise
     holders = _holders(data_dir_path(arguments.data_dir, env) / "ledger.db")
-    unpriced = config.unpriced(RealClock().wall_ms())
-    warnings = [*config.warnings, *unpriced, *filter(None, [unlisted(holders, config.tenants)])]
+    warnings = [*config.warnings_at(RealClock().wall_ms()), *filter(None, [unlisted(holders, config.tenants)])]
     if arguments.json:
         print(json.dumps({"ok": True, "warnings": warnings}))
     else:

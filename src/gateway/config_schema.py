@@ -282,8 +282,9 @@ class Config(Struct, frozen=True):
     cache: CacheConfig
     warnings: tuple[str, ...] = ()
 
-    def unpriced(self, now_ms: int) -> Iterable[str]:
-        """A warning for each deployment whose first price begins after `now_ms`, UTC milliseconds."""
+    def warnings_at(self, now_ms: int) -> Iterable[str]:
+        """Its warnings, and one for each deployment whose first price begins after `now_ms`, UTC milliseconds."""
+        yield from self.warnings
         for name, deployment in self.deployments.items():
             if deployment.prices.at(now_ms) is None:
                 since = deployment.prices.entries[0].version

@@ -286,7 +286,7 @@ class Process:
         except ConfigError as error:
             self._log.event("reload_refused", faults=error.faults)
         except StoreUnavailable:
-            self._log.event("reload_refused", faults=["the ledger cannot be written"])
+            self._log.event("reload_refused", faults=["the ledger cannot be read or written"])
         except Exception as error:  # noqa: BLE001 - whatever is wrong with a new file, the old one is in force
             self._log.error(error)
             self._log.event("reload_refused", faults=[type(error).__name__])
@@ -315,7 +315,7 @@ class Process:
         return replace(self._started_with.cache, **changed)
 
     def _warn(self, config: Config) -> None:
-        for warning in (*config.warnings, *config.unpriced(self._clock.wall_ms())):
+        for warning in config.warnings_at(self._clock.wall_ms()):
             self._log.event("config_warning", detail=warning)
 
     def _warn_of_tenants(self, config: Config, books: Books) -> None:

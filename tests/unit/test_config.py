@@ -1012,9 +1012,9 @@ class PriceTest(unittest.TestCase):
         config = from_mapping(with_deployment(price=[{"from": each, "input": 1, "output": 1} for each in starts]), {})
         begin_ms = 1_767_225_600_000
         warning = "deployments: mini has no price before 2026-01-01T00:00:00Z, and gets no call until then"
-        self.assertEqual([*config.unpriced(begin_ms - 1)], [warning])
-        self.assertEqual([*config.unpriced(begin_ms)], [])
-        self.assertEqual([*from_mapping(with_deployment(price="free"), {}).unpriced(0)], [])
+        self.assertEqual([*config.warnings_at(begin_ms - 1)], [warning])
+        self.assertEqual([*config.warnings_at(begin_ms)], [])
+        self.assertEqual([*from_mapping(with_deployment(price="free"), {}).warnings_at(0)], [])
 
     def test_every_fault_of_a_price_is_told(self) -> None:
         """Each key on its own line; too many decimals are not rounded."""
