@@ -38,8 +38,8 @@ from gateway.usage import BY_DEFAULT, GROUPS
 _OWNER_WAIT_S = 5.0
 """An owner that is just starting or ending has this long to become reachable or to let go."""
 
-_NO_TERMINAL = (120, 24)
-"""Columns and lines of what a result is printed for, where nobody says it: a file, a pipe."""
+_NO_TERMINAL = (1 << 16, 24)
+"""Columns and lines of what a result is printed for into a file or a pipe: its reader may look for lines of a table."""
 
 _ASK_TIMEOUT_S = 60.0
 _BACKUP_TIMEOUT_S = 3600.0
