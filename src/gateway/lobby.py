@@ -1,4 +1,4 @@
-"""Where connections wait that need no thread: for a request or the rest of its head, for a turn, for a hang-up.
+"""Where connections wait that need no thread: for a request or the rest of its head, for a place, for a hang-up.
 
 One thread with one epoll looks after all of them. It reads heads as they come; a whole one is handed on, a bad or a
 late one is refused. Knows no routes and no answers. Rules:
@@ -58,7 +58,7 @@ class Host(Protocol):
         ...
 
     def leaves_line(self, connection: Connection, *, late: bool) -> bool:
-        """A connection in line has waited for too long, or else its client has left: take it, unless its turn came.
+        """A connection in line has waited for too long, or else its client has left: take it, unless it has a place.
 
         Returns whether it was taken.
         """
@@ -172,12 +172,12 @@ class Lobby:
         self._sit(connection, self._resting)
 
     def line_up(self, connection: Connection) -> None:
-        """Seat a connection whose request is about to wait for its turn: from now on its turn may come."""
+        """Seat a connection whose request is about to wait for a place: from now on it may get one."""
         with self._lock:
             self._place(connection, self._in_line)
 
     def watch(self, connection: Connection) -> None:
-        """Notice if a connection that lined up hangs up or waits for too long, unless its turn has come already.
+        """Notice if a connection that lined up hangs up or waits for too long, unless it has a place already.
 
         Bytes that arrive meanwhile are left where they are.
         """
@@ -371,7 +371,7 @@ class Lobby:
             self._arm(connection, bench)
 
     def _wait_longer(self, connection: Connection, bench: _Bench) -> None:
-        """Start its patience anew: its turn has come, and whoever has it is about to take it."""
+        """Start its patience anew: it has a place, and whoever serves it is about to take it."""
         with self._lock:
             if self._sits(connection, bench):
                 self._stand_up(connection)

@@ -68,7 +68,7 @@ class Places(Generic[W]):
         return len(self._line)
 
     def expect(self) -> bool:
-        """Count somebody who is about to ask; False if those who are here or expected take every place and turn.
+        """Count somebody who is about to ask; False if those who are here or expected take every place, in line too.
 
         Whoever was expected asks by enter() and perhaps join(), or else turns back, exactly once.
         """
@@ -108,7 +108,7 @@ class Places(Generic[W]):
             return Admittance.IN_LINE
 
     def quit(self, waiter: W) -> bool:
-        """Leave the line; False if it is not there: its turn has come, or it was never in it."""
+        """Leave the line; False if it is not there: it has been given a place, or was never in it."""
         with self._lock:
             if id(waiter) not in self._line:
                 return False

@@ -219,7 +219,7 @@ class FrontServer(Listener):
     # --- requests -----------------------------------------------------------------------------------------------
 
     def hand_on(self, connection: Connection, head: RequestHead) -> None:
-        """Called by the lobby: give the request a thread, unless there can be neither a place nor a turn for it."""
+        """Called by the lobby: give the request a thread, unless there can be no place for it, not even in line."""
         exchange = self._admit(connection, head)
         if exchange is not None:
             self._start(exchange)
@@ -275,7 +275,7 @@ class FrontServer(Listener):
         return False
 
     def _work(self, exchange: Exchange | None) -> None:
-        """A worker's work: a request, and then that of whose turn it is, or what the same client asks for next."""
+        """A worker's work: a request, then the one that has its place now, or what the same client asks for next."""
         while exchange is not None:
             exchange = self._serve(exchange)
 
@@ -384,7 +384,7 @@ class FrontServer(Listener):
         self._lobby.take(exchange.connection)
 
     def leaves_line(self, connection: Connection, *, late: bool) -> bool:
-        """Called by the lobby: the request has waited for too long, or its client has left. False if its turn came."""
+        """Called by the lobby: the request has waited for too long, or its client has left. False if it has a place."""
         exchange = self._in_line.get(connection)
         if exchange is None or not self.places.quit(exchange):
             return False
