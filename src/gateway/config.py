@@ -189,7 +189,7 @@ def _check_judge(table: Table, config: Config) -> None:
     cache = config.cache
     if cache.judge is None and "judge" not in table:
         keys = [key for key in CacheConfig.__struct_fields__ if key.startswith("judge_")]
-        _refuse(table, ["judge_key_env", *keys], "needs judge: the model that judges")
+        table.refuse(["judge_key_env", *keys], "needs judge: the model that judges")
         return
     table.need("judge_key_env")
     for key, asked_for in (("judge", cache.judge), ("judge_auditor", cache.judge_auditor)):
@@ -245,13 +245,8 @@ def _usd(value: object) -> int:
 
 def _server(table: Table) -> ServerConfig:
     for key in ("host", "port"):
-        why = f"is no key: where it listens is said at the start, `gateway serve --{key}`"
-        table.get(key, partial(_refused, why=why), None)
+        table.refuse([key], f"is no key: where it listens is said at the start, `gateway serve --{key}`")
     return table.fill(ServerConfig)
-
-
-def _refused(_value: object, why: str) -> None:
-    raise ValueError(why)
 
 
 def _budget(table: Table) -> BudgetConfig:
@@ -270,19 +265,13 @@ def _provider(table: Table, env: Mapping[str, str]) -> ProviderConfig:
         script=tuple(_script_entry(entry) for entry in table.tables("script")),
     )
     if provider.dialect == "fake":
-        _refuse(table, ["base_url"], "a fake provider has none")
+        table.refuse(["base_url"], "a fake provider has none")
         if not table.raw("script"):
             table.fault("script", "a fake provider needs at least one entry")
     else:
-        _refuse(table, ["script", "repeat"], "only a fake provider has it")
+        table.refuse(["script", "repeat"], "only a fake provider has it")
         table.need("base_url")
     return provider
-
-
-def _refuse(table: Table, keys: Iterable[str], why: str) -> None:
-    for key in keys:
-        if key in table:
-            table.fault(key, why)
 
 
 def _base_url(value: object) -> str:
@@ -341,7 +330,7 @@ def _script_entry(table: Table) -> ScriptEntry:
     if len(outcomes) != 1:
         table.fault(None, f"must have exactly one of {', '.join(_COMPANIONS)}")
     else:
-        _refuse(table, sorted(_DETAILS - _COMPANIONS[outcomes[0]]), f"does not go with {outcomes[0]}")
+        table.refuse(sorted(_DETAILS - _COMPANIONS[outcomes[0]]), f"does not go with {outcomes[0]}")
     return entry
 
 

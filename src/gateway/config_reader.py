@@ -14,7 +14,7 @@ Rules:
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from decimal import Decimal
 from enum import StrEnum
 from types import NoneType, UnionType
@@ -219,6 +219,13 @@ class Table:
         """As `get`, but a key that is not set is a fault."""
         self.need(key)
         return self.get(key, rule, stand_in)
+
+    def refuse(self, keys: Collection[str], why: str) -> None:
+        """Note a fault of each of `keys` that is set: it means something elsewhere, but nothing here."""
+        self._read.update(keys)
+        for key in keys:
+            if key in self:
+                self.fault(key, why)
 
     def array(self, key: str, rule: Rule[T], *, empty: bool = True) -> tuple[T, ...] | None:
         """Every item under `key` as `rule` types it, none of them twice; None if it is not set, or no array."""
