@@ -151,3 +151,10 @@ class Book:
 
     def close(self) -> None:
         self.store.detach()
+
+
+@contextlib.contextmanager
+def opened_book(*, durability: Durability = Durability.FULL) -> Iterator[Book]:
+    """A book in a folder of its own, until the block ends."""
+    with ledger_folder() as folder, contextlib.closing(Book(folder, durability=durability)) as book:
+        yield book

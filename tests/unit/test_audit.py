@@ -1,6 +1,5 @@
 """Reading the book: each kind of tampering is found and named; rows and holds are listed as they are."""
 
-import contextlib
 import unittest
 from typing import Any
 
@@ -9,7 +8,7 @@ from msgspec.structs import replace
 from gateway import audit
 from gateway.holds import Outcome, Reservation
 from gateway.rows import Exit
-from tests.support.books import Book, ledger_folder, purpose, row
+from tests.support.books import opened_book, purpose, row
 
 _REWRITABLE = tuple(
     f"DROP TRIGGER {trigger}"
@@ -27,9 +26,7 @@ class AuditCase(unittest.TestCase):
     """A book with a settled request with overage, a void one, an unresolved one and an open hold."""
 
     def setUp(self) -> None:
-        stack = contextlib.ExitStack()
-        self.addCleanup(stack.close)
-        self.book = book = stack.enter_context(contextlib.closing(Book(stack.enter_context(ledger_folder()))))
+        self.book = book = self.enterContext(opened_book())
         account = book.set_limits(1000, 1000, 1000)
         settled, void, self.unresolved, self.open = (
             book.reserve(account, 100, f"req_{name}") for name in ("settled", "void", "unresolved", "open")

@@ -1,6 +1,5 @@
 """The ledger, one step at a time: what it books, what it refuses and with which words, what time and crashes do."""
 
-import contextlib
 import unittest
 from typing import Any
 from unittest import mock
@@ -12,7 +11,7 @@ from gateway.ledger import ROWS_AT_ONCE, Ledger
 from gateway.levels import CALL_MOST_NANOUSD, LevelState, NamedLevel, Scope
 from gateway.store import Durability, T, Work
 from gateway.types import Window
-from tests.support.books import Book, ledger_folder, purpose, row
+from tests.support.books import Book, opened_book, purpose, row
 
 USD = 1_000_000_000
 _COUNT = "SELECT count(*) FROM"
@@ -27,11 +26,7 @@ class LedgerCase(unittest.TestCase):
     durability = Durability.FULL
 
     def setUp(self) -> None:
-        stack = contextlib.ExitStack()
-        self.addCleanup(stack.close)
-        self.book = stack.enter_context(
-            contextlib.closing(Book(stack.enter_context(ledger_folder()), durability=self.durability))
-        )
+        self.book = self.enterContext(opened_book(durability=self.durability))
 
     def tearDown(self) -> None:
         self.assertEqual((), self.book.verify().differences)

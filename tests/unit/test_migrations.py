@@ -12,7 +12,7 @@ from gateway.holds import Policy
 from gateway.levels import LedgerBroken
 from gateway.store import Transaction
 from gateway.types import MAX_NANOUSD
-from tests.support.books import Book, ledger_folder, row
+from tests.support.books import Book, ledger_folder, opened_book, row
 from tests.support.connections import watched
 
 
@@ -20,7 +20,7 @@ class GuardsTest(unittest.TestCase):
     """What the schema refuses whoever asks for it; the books are what they were then."""
 
     def setUp(self) -> None:
-        self.book = self.enterContext(contextlib.closing(Book(self.enterContext(ledger_folder()))))
+        self.book = self.enterContext(opened_book())
         account = self.book.set_limits(100, 100, 100)
         settled, void, unresolved, _ = (self.book.reserve(account, 10, f"req_{number}") for number in range(4))
         self.book.settle(settled, 7)

@@ -1,6 +1,5 @@
 """What was used, by whatever it is asked for by."""
 
-import contextlib
 import unittest
 from datetime import UTC, datetime
 from typing import Any
@@ -9,7 +8,7 @@ from msgspec.structs import replace
 
 from gateway.rows import Exit
 from gateway.usage import GROUPS, usage
-from tests.support.books import Book, ledger_folder, row
+from tests.support.books import opened_book, row
 
 
 def ms(day: str) -> int:
@@ -21,9 +20,7 @@ class UsageTest(unittest.TestCase):
     """A book with two requests that cost something, one whose outcome is unknown, and one that moved no money."""
 
     def setUp(self) -> None:
-        stack = contextlib.ExitStack()
-        self.addCleanup(stack.close)
-        self.book = book = stack.enter_context(contextlib.closing(Book(stack.enter_context(ledger_folder()))))
+        self.book = book = self.enterContext(opened_book())
         account = book.set_limits(1000, 1000, 1000)
         one, two, self.unknown = (book.reserve(account, 100, f"req_{number}") for number in range(3))
         january = replace(row("req_0"), started_ms=ms("2026-01-31"), deployment="small", prompt_tokens=10, tags="a,b")

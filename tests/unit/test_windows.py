@@ -18,7 +18,7 @@ from gateway.sqlite_store import SqliteStore
 from gateway.store import Durability, Work
 from gateway.types import Window
 from gateway.windows import window_end, window_end_ms, window_number
-from tests.support.books import Book, ledger_folder, purpose
+from tests.support.books import opened_book, purpose
 from tests.support.connections import watched
 
 DAY_S = 86_400
@@ -97,9 +97,7 @@ class ClockTest(unittest.TestCase):
     """What a clock that is set does to budgets: each window is granted once."""
 
     def setUp(self) -> None:
-        stack = contextlib.ExitStack()
-        self.addCleanup(stack.close)
-        self.book = stack.enter_context(contextlib.closing(Book(stack.enter_context(ledger_folder()))))
+        self.book = self.enterContext(opened_book())
         self.account = self.book.set_limits(100, window=Window.DAY)
 
     def spend(self, amount: int, request_id: str) -> None:
