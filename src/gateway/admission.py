@@ -65,7 +65,7 @@ class Admission:
 
     def recall(self, starts: Iterable[tuple[str, int]]) -> None:
         """Take the units of requests that were admitted before, each by its tenant and its start in UTC milliseconds,
-        oldest first: a restart admits no second burst. For a start, before any request.
+        oldest first: a restart admits no second burst. For an admission that has admitted nothing yet.
         """
         now_s, now_ms = self._clock.now_s(), self._clock.wall_ms()
         for tenant, started_ms in starts:

@@ -318,7 +318,7 @@ class FrontServer(Listener):
     def _must_rest(self, exchange: Exchange) -> bool:
         """Whether the client of an exchange that was answered is to be read later: it was refused too often."""
         is_refused = exchange.is_refused and exchange.keep
-        return is_refused and self._refusals.are_too_many(exchange.connection.party, self.clock.now_s())
+        return is_refused and self._refusals.are_too_many(exchange.party, self.clock.now_s())
 
     def _set_aside(self, connection: Connection, exchange: Exchange) -> None:
         """After an exchange whose place somebody waits for: what its client asks for next is for another worker."""
